@@ -1,10 +1,12 @@
 """`wagma simulate`: what it prints, writes and refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from documents import blocks
 
 from wagma.cli import Ended, main
 from wagma.profile import TrainingProfile, save
@@ -33,6 +35,12 @@ def test_rows_are_printed_written_and_drawn(
         assert f"{row['method']}  " in printed
     figures = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert figures == ["efficiency.png", "late.png", "throughput.png"]
+
+
+def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(blocks("simulation.md", "python")[0])
+    printed = capsys.readouterr().out
+    assert re.fullmatch(r"(\w+: \d+ of \d+, \d+% late\n){2}", printed), printed
 
 
 def test_all_leaves_out_what_a_workload_does_not_allow(capsys: pytest.CaptureFixture[str]) -> None:

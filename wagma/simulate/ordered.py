@@ -49,6 +49,7 @@ class _Ordered:
         # When a rank calls the version `calling`, after which it begins the newest one.
         self.free = np.zeros(self.size)
         self.calling = np.full(self.size, -1)
+        self.called = np.full(self.size, -1)  # the version that it called before
         self.done = 0.0  # when the newest result is there
         self.taken = 0  # fresh contributions
         self.tally = Tally(self.size)
@@ -71,8 +72,8 @@ class _Ordered:
         for version in range(self.versions):
             begins = np.maximum(self.free, self.done)
             ready = begins + self.compute[version]
-            behind = (self.calling < version - self.window) & (self.free > self.done)
-            arrivals = self._held(version, ready, np.where(behind, ready, self.free))
+            recent = self.calling >= version - self.window
+            arrivals = self._held(version, ready, np.where(recent, self.free, ready))
             self.grace.computed(self.every, self.compute[version])
             pin, heard = self._pinned(version, arrivals, begins)
             fresh, begun = arrivals <= heard, begins <= heard
@@ -82,6 +83,7 @@ class _Ordered:
             if self.parts is not None:
                 given_up = np.minimum(arrivals, stopped(begins, self.parts[version], heard))
             self.free = np.where(fresh, self.done, np.where(begun, given_up, self.free))
+            self.called = np.where(fresh, version, np.where(begun, self.calling, self.called))
             self.calling[begun] = version
             taken = int(np.count_nonzero(fresh))
             missed = int(np.count_nonzero(late))
@@ -119,12 +121,13 @@ class _Ordered:
             coming = self.compute[min(version + 1, self.versions - 1)]
             self.free = np.where(fresh, self.done + coming, self.free)
             self.calling[fresh] = version + 1
+            self.called[fresh] = version
         # What is not taken at the end is not waited for.
         self.free[:] = self.done
 
     def _held(self, version: int, ready: Floats, released: Floats) -> Floats:
         """Return the arrivals, held back until no rank is more than `window` versions behind."""
-        behind = self.calling < version - self.window
+        behind = self.called < version - self.window
         return np.maximum(ready, released[behind].max()) if behind.any() else ready
 
     def _pinned(self, version: int, arrivals: Floats, begins: Floats) -> tuple[float, Floats]:

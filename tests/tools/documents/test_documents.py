@@ -32,6 +32,7 @@ README, PAGES, TRAINING, MIGRATING, COLLECTIVES, TESTING, TIMELINE = (
     "tests/training/strategies/test_testing.py",
     "tests/collectives/test_trace_exit.py",
 )
+SIMULATE = "tests/simulate/test_command.py"
 SAMPLES = "tests/tools/bench/test_bench_documents.py"
 
 # What executes each block that is neither a shell's nor text, in the order of the page.
@@ -52,6 +53,7 @@ EXECUTED = {
     "docs/parameter-server.md": [TRAINING],
     "docs/parameters.md": [TRAINING],
     "docs/preemption.md": [TRAINING],
+    "docs/simulation.md": [SIMULATE],
     "docs/timeline.md": [TIMELINE],
     "docs/training.md": [TRAINING] * 4,
     "docs/writing-an-algorithm.md": [TESTING] * 2,
