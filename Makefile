@@ -68,10 +68,10 @@ demo: $(VENV)/engine ## train on 4 ranks while two are delayed: AllreduceSGD, Lo
 TESTS = $(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)"
 CHOSEN = $(PARTS) $(if $(RANKS),--ranks $(RANKS))
 
-test: $(VENV)/engine ## the short run of the tests, minutes; PARTS="c mpi": these (tests/parts.py lists them); RANKS="3 8"
+test: $(VENV)/engine build/libwagma_device_sim.so ## the short run of the tests, minutes; PARTS="c mpi": these (tests/parts.py lists them); RANKS="3 8"
 	$(TESTS) $(CHOSEN)
 
-test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make test` leaves out
+test-all: $(VENV)/engine build/libwagma_device_sim.so ## the rest of the tests, half an hour: all that `make test` leaves out
 	$(TESTS) --rest $(CHOSEN)
 
 # Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.

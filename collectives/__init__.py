@@ -6,8 +6,9 @@ over an mpi4py communicator or, without MPI, by the ranks that a launcher such a
 """
 
 from . import topology
-from ._engine import Channel, Handle, Outcome, Request, Segment
+from ._engine import Channel, DeviceArray, Handle, Outcome, Request, Segment
 from .errors import (
+    DeviceError,
     HandleError,
     MismatchError,
     PeerError,
@@ -32,6 +33,8 @@ from .stats import RankStats, Stats
 
 __all__ = [
     "Channel",
+    "DeviceArray",
+    "DeviceError",
     "GroupAllreduce",
     "Handle",
     "HandleError",

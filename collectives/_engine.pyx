@@ -17,7 +17,7 @@ import numpy as np
 
 from . import arrays
 from .errors import (
-    HandleError, MismatchError, PeerError, QuorumMismatchError, SegmentError, StallError,
+    DeviceError, HandleError, MismatchError, PeerError, QuorumMismatchError, SegmentError, StallError,
     TransportError,
 )
 from .stats import RankStats, Stats
@@ -31,7 +31,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from libc.stdint cimport (
-    int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
+    int32_t, int64_t, intptr_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t,
 )
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -57,9 +57,11 @@ cdef extern from "_ndarray.h":
 cdef extern from "_dlpack.h":
     int DLPACK_MAJOR
     int DLPACK_CPU
+    int DLPACK_CUDA
     ctypedef struct dlpack_tensor:
         void *data
         int32_t device_type
+        int32_t device_id
         int32_t ndim
         uint8_t code
         uint8_t bits
@@ -71,6 +73,11 @@ cdef extern from "_dlpack.h":
         uint32_t major
         dlpack_exchange *previous
         int (*tensor_from_object)(void *, dlpack_tensor *) noexcept
+        int (*current_stream)(int, int32_t, void **) noexcept
+    void *dlpack_export(PyObject *owner, void *data, int device, int code, int bits, int ndim,
+                        int versioned, int read_only) noexcept
+    int64_t *dlpack_shape(void *exported, int versioned) noexcept
+    object dlpack_capsule(void *exported, int versioned)
 
 cdef extern from "_ending.h" nogil:
     bint ending_enter()
@@ -145,6 +152,9 @@ cdef int _leave_ending_program() except -1:
 
 
 # ---- errors --------------------------------------------------------------------------------------
+_BY_SYSTEM = {"shm": SegmentError, "mpi": TransportError, "device": DeviceError}
+
+
 cdef object _error(int status, str transport="shm"):
     """Return the exception for a status; call it in the failing thread, before its next call."""
     text = wagma_last_error().decode("utf-8", "replace")
@@ -166,7 +176,7 @@ cdef object _error(int status, str transport="shm"):
         return QuorumMismatchError(text)
     if status == WAGMA_ECLOSED or status == WAGMA_EINTERRUPTED:  # the interpreter is ending
         return HandleError(text)
-    return SegmentError(text) if transport == "shm" else TransportError(text)  # WAGMA_ESYS
+    return _BY_SYSTEM[transport](text)  # WAGMA_ESYS
 
 
 cdef double _number(str name, object value) except? -1:
@@ -297,6 +307,10 @@ cdef class Segment:
     cdef wagma_segment *segment
     cdef wagma_options used
     cdef uint32_t process
+    cdef list devices        # of the ranks of this process: freed after the segment
+
+    def __cinit__(self):
+        self.devices = []
 
     def __init__(self):
         raise TypeError("use Segment.create() or Segment.open()")
@@ -376,6 +390,7 @@ cdef class Segment:
 
 include "_channel.pxi"
 include "_memory.pxi"
+include "_device.pxi"
 include "_outcome.pxi"
 include "_input.pxi"
 include "_hooks.pxi"

@@ -38,8 +38,10 @@ cdef class Handle(_HandleState):
         """Contribute `x` to this rank's next version, and replace it by the result.
 
         Args:
-            x: array of the handle's shape and dtype: numpy, torch on the CPU, a C-contiguous buffer
-                or DLPack; overwritten.
+            x: array of the handle's shape, dtype and memory (the host's, or a GPU's): numpy, torch,
+                CuPy, a C-contiguous buffer or DLPack; overwritten. On a GPU it is read after the
+                work that was queued on the caller's current stream before the call, and later work
+                on that stream finds the result.
             weight: weight of this contribution, finite and >= 0; whole for integers.
 
         Returns:
@@ -75,7 +77,9 @@ cdef class Handle(_HandleState):
         the memory or other kinds of arrays (torch) are not detected; they may give this rank
         another result than the others. Reads are not detected either: an array of `empty()` with
         quorum="all", and any array over messages, may hold anything. The handle keeps `x` and its
-        memory alive; `test` and `wait` refuse a tensor whose memory was replaced.
+        memory alive; `test` and `wait` refuse a tensor whose memory was replaced. An array on a GPU
+        is published once the work that produces it is done: by `iallreduce`, or else by the `test`
+        or `wait` after that. The stream is that of `iallreduce`, also for the result.
 
         Args, raises: as `allreduce`.
 
@@ -94,6 +98,7 @@ cdef class Handle(_HandleState):
             tensor = x if _is_tensor(x) and address != &self.input.nothing else None
             if tensor is not None:
                 keeper = _kept(tensor)
+            self._set_stream()
             self.views.calls += 1
             if self.small:
                 status = wagma_post(self.handle, address, weight_, 0)
@@ -126,6 +131,7 @@ cdef class Handle(_HandleState):
         self._enter()
         try:
             keeper = self.input.locate(x, &view, &address)
+            self._set_stream()
             self.views.calls += 1
             if self.small:
                 status = wagma_start(self.handle, address, weight, sync, &given)
@@ -174,6 +180,7 @@ cdef class Handle(_HandleState):
 
         Raises:
             BufferError: the array of an earlier call is still alive.
+            ValueError: the handle's arrays are on a GPU, where the engine has no such array.
             HandleError: the handle cannot be used.
         """
         self._enter()
@@ -182,6 +189,11 @@ cdef class Handle(_HandleState):
                 raise BufferError(
                     f"the array that empty() of rank {self.rank} gave out is still alive, and a "
                     "second one would be the same memory: use that one, or delete it and its views")
+            if self.views.device is not None:
+                raise ValueError(
+                    f"the arrays of rank {self.rank} are on GPU {self.views.device.gpu}, where the "
+                    "engine has no array to reduce in place: pass any array of that GPU, such as "
+                    "torch.empty_like(x)")
             memory = self._shared_memory()
             self.shared = weakref.ref(memory)
             return _array(memory, self.views)
@@ -197,7 +209,8 @@ cdef class Handle(_HandleState):
     def next_contribution(self):
         """Return a contribution buffer to fill and pass to the next call: out of place, no copy.
 
-        The buffer is a numpy array of the handle's shape, uninitialised (bfloat16 as uint16).
+        The buffer is a numpy array of the handle's shape, uninitialised (bfloat16 as uint16); on a
+        GPU a `DeviceArray`, for ``torch.from_dlpack(buffer)`` or ``cupy.from_dlpack(buffer)``.
         Repeated calls return the same array until a call uses it. `allreduce`, `sync` and
         `iallreduce` recognise the buffer by its address, so a torch tensor over it works, too. The
         result is then in `Outcome.result`; with late="skip" or "carry" that is None, and
@@ -314,6 +327,9 @@ cdef class Handle(_HandleState):
 
     cdef int _meet(self) except -1:
         """Call a sync version at weight 0, in the rank's own array, so that no memory is added."""
+        if self.views.device is not None:
+            self._call(self._own_array(), 0.0, 1)
+            return 0
         self._enter()
         try:
             array = _array(self._shared_memory(), self.views)
@@ -323,6 +339,16 @@ cdef class Handle(_HandleState):
         self._call(array, 0.0, 1)
         array[...] = kept
         return 0
+
+    cdef object _own_array(self):
+        """Return an array in memory of the device that lives as long as the engine's handle."""
+        cdef _Engine engine = self.engine
+        cdef wagma_device *device = self.views.device.device
+        cdef int64_t nbytes = self.used.count * <int64_t>self.dtype_.storage.itemsize
+        cdef int status = device.calls.alloc(device, max(nbytes, 1), &engine.own)
+        if status != WAGMA_OK:
+            raise self._failure(status)
+        return _array(_memory(engine, engine.own, self.views, False), self.views)
 
     def __enter__(self):
         return self
@@ -349,14 +375,15 @@ cdef class Handle(_HandleState):
         results = ""
         if o.late != WAGMA_LATE_STALE:  # the results that are kept for late ranks
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
+        device = "" if self.device is None else f"device={self.device!r}, "
         stats = self.stats()
-        if quorum == "all" and self.transport == "shm":
+        if quorum == "all" and self.transport == "shm" and self.device is None:
             results += f"private={stats.private!r}, "
         state = "closed" if self.closed else f"version={self.version}"
         if self.busy == PENDING:
             state += ", pending"
         return (f"{type(self).__name__}({name}rank={self.rank}, size={o.size}, shape={self.shape}, "
-                f"dtype={self.dtype}, transport={self.transport!r}, "
+                f"dtype={self.dtype}, transport={self.transport!r}, {device}"
                 f"group_size={o.group_size}, quorum={quorum!r}, "
                 f"late={_word(LATE, o.late)!r}, missed={_word(MISSED, o.missed)!r}, "
                 f"activation={_word(ACTIVATIONS, o.activation)!r}, "

@@ -24,6 +24,7 @@ cdef class _HandleState:
     cdef readonly tuple shape
     cdef readonly str name
     cdef readonly str transport  # "shm" or "mpi"
+    cdef readonly str device     # name of the GPU that has the arrays; None: in host memory
     cdef bint in_segment     # "shm"
     cdef public str hint     # advice that warnings about long waits add, or None
     cdef readonly bint closed
@@ -61,12 +62,22 @@ cdef class _HandleState:
         dtype = arrays.dtype_of_code(self.used.dtype)
         cdef void *address = NULL
         cdef double weight_ = _number("weight", weight)
+        gpu = None
+        cdef void *stream = NULL
         if initial is not None:
             array = arrays.resolve(initial, expected=dtype, writable=False)
             if shape is None:
                 shape = array.shape
-            arrays.match(array, dtype, tuple(shape))
+            gpu = array.gpu
+            if (gpu is None) == (self.used.memory == WAGMA_MEMORY_DEVICE):
+                raise TypeError(
+                    f"memory={self.used.memory} and an array {arrays.place(gpu)}: pass memory="
+                    "MEMORY_DEVICE to the segment for arrays on a GPU, and 0 for others")
+            stream = <void *><uintptr_t>array.stream
+            arrays.match(array, dtype, tuple(shape), gpu)
             address = <void *><uintptr_t>array.address
+        elif self.used.memory == WAGMA_MEMORY_DEVICE:
+            raise ValueError("initial=None: pass an array on a GPU, where the others are to be")
         elif shape is None:
             shape = (count,)
         shape = tuple(shape)
@@ -82,17 +93,26 @@ cdef class _HandleState:
         self.in_segment = segment is not None
         self.dtype_ = dtype
         self.process = process_serial()
-        self.small = count * dtype.storage.itemsize <= GIL_BYTES
+        self.small = gpu is None and count * dtype.storage.itemsize <= GIL_BYTES
         self.views = _Views.__new__(_Views)
         self.views.shape = shape
         self.views.storage = dtype.storage
-        self.input = _input(self.views, dtype)
+        self.views.dtype = dtype
+        self.views.stream = stream
+        self.input = _input(self.views)
         self.posted = _Posted.__new__(_Posted)
         if address == NULL and initial is not None:
             address = &self.input.nothing
         cdef _Engine engine = _Engine.__new__(_Engine)
         engine.segment = segment
         engine.process = process_serial()
+        cdef Device device = None
+        cdef wagma_device *used_device = NULL
+        if gpu is not None:
+            device = engine.device = self.views.device = Device(gpu)
+            used_device = device.device
+            self.device = device.name
+            segment.devices.append(device)
         cdef wagma_hooks hooks
         hooks.context = <void *>self
         hooks.warn = _warn
@@ -101,7 +121,10 @@ cdef class _HandleState:
         cdef int status
         self.watch = watch
         with nogil:
-            if transport == NULL:
+            if used_device != NULL:
+                status = wagma_create_on(segment.segment, rank, used_device, stream, address,
+                                         weight_, &hooks, &engine.handle)
+            elif transport == NULL:
                 status = wagma_create(segment.segment, rank, address, weight_, &hooks,
                                       &engine.handle)
             else:
@@ -183,7 +206,20 @@ cdef class _HandleState:
             return failed
         if status == WAGMA_EINTERRUPTED and error is not None:
             return error
-        return _error(status, self.transport)
+        return _error(status, self.transport if self.views.device is None else "device")
+
+    cdef int _set_stream(self) except -1:
+        """Set the engine's stream to that of the array that was located last."""
+        cdef int status
+        cdef void *stream = self.input.stream
+        if self.views.device is None or stream == self.views.stream:
+            return 0
+        with nogil:
+            status = wagma_set_stream(self.handle, stream)
+        if status != WAGMA_OK:
+            raise self._failure(status)
+        self.views.stream = stream
+        return 0
 
     # ---- state ---------------------------------------------------------------------------------
     @property
@@ -261,7 +297,7 @@ cdef class _HandleState:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
                      s.grace, s.segment_bytes, s.wakeups, s.direct,
-                     PRIVATE_WAYS[s.private_way], self._ranks())
+                     PRIVATE_WAYS[s.private_way], self.device, self._ranks())
 
     def dump_state(self):
         """Return the state and the last events of this rank as text, one event per line.

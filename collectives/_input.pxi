@@ -100,6 +100,7 @@ cdef class _Input:
     cdef Py_ssize_t dims[DIMENSIONS]
     cdef int64_t elements
     cdef int64_t nothing     # address for arrays without elements
+    cdef void *stream        # of the last array on a device that was located
     cdef void *next_address  # NULL: no buffer is given out
     cdef _Memory next_memory
     cdef object next_array
@@ -107,19 +108,46 @@ cdef class _Input:
     cdef inline object locate(self, object x, Py_buffer *view, void **address):
         """Write the address of x; return an object that keeps its memory."""
         keeper = x
-        if not (self._ndarray(x, address) or self._buffer(x, view, address)
+        if self.views.device is not None:
+            keeper = self._on_device(x, address)
+        elif not (self._ndarray(x, address) or self._buffer(x, view, address)
                 or self._tensor(x, address)):
             if _handed_out_count:  # the error must say more than read-only
                 _refuse_handed_out(
                     arrays.resolve(x, expected=self.dtype, writable=False).address, self.views)
             keeper = arrays.resolve(x, expected=self.dtype)
-            arrays.match(keeper, self.dtype, self.views.shape)
+            arrays.match(keeper, self.dtype, self.views.shape, None)
             address[0] = <void *><uintptr_t>keeper.address
         if address[0] == NULL:
             address[0] = &self.nothing
         if _handed_out_count and address[0] != self.next_address:
             _refuse_handed_out(<uintptr_t>address[0], self.views)
         return keeper
+
+    cdef object _on_device(self, object x, void **address):
+        """Write the address and the stream of an array on the handle's device; return its owner."""
+        if isinstance(x, DeviceArray):
+            return self._own(<DeviceArray>x, address)
+        if _is_tensor(x) and self._lent_tensor(x, address):
+            return x
+        found = arrays.resolve(x, expected=self.dtype)
+        arrays.match(found, self.dtype, self.views.shape, self.views.device.gpu)
+        address[0] = <void *><uintptr_t>found.address
+        self.stream = <void *><uintptr_t>found.stream
+        return found.owner
+
+    cdef object _own(self, DeviceArray x, void **address):
+        """Write the address of an array that a handle gave out; the stream stays that before."""
+        if x.memory.readonly:
+            _refuse_handed_out(<uintptr_t>x.memory.address, self.views)
+            raise ValueError("x is a result, which is read-only: copy it")
+        if x.views is not self.views:
+            raise ValueError(
+                "x is a contribution buffer of another handle: pass what this handle's "
+                "next_contribution() gave")
+        address[0] = x.memory.address
+        self.stream = self.views.stream
+        return x
 
     cdef inline bint _ndarray(self, object x, void **address) noexcept:
         """Return whether x is a numpy array that needs no conversion; every call checks all of it.
@@ -192,7 +220,12 @@ cdef class _Input:
         if _torch_exchange.tensor_from_object(<void *>x, &tensor) != 0:
             PyErr_Clear()
             return False
-        if (tensor.device_type != DLPACK_CPU or tensor.code != self.dlpack_code
+        if self.views.device is None:
+            if tensor.device_type != DLPACK_CPU:
+                return False
+        elif not self._is_here(&tensor):
+            return False
+        if (tensor.code != self.dlpack_code
                 or tensor.bits != self.dlpack_bits or tensor.lanes != 1
                 or tensor.ndim != self.ndim or tensor.ndim > DIMENSIONS):
             return False
@@ -209,6 +242,18 @@ cdef class _Input:
         address[0] = <char *>tensor.data + tensor.byte_offset
         return True
 
+    cdef bint _is_here(self, const dlpack_tensor *tensor) except -1:
+        """Return whether a tensor of torch is on the handle's GPU; write torch's current stream."""
+        cdef void *stream = NULL
+        if (tensor.device_type != DLPACK_CUDA or tensor.device_id != self.views.device.gpu
+                or _torch_exchange.current_stream == NULL):
+            return False
+        if _torch_exchange.current_stream(DLPACK_CUDA, tensor.device_id, &stream) != 0:
+            PyErr_Clear()
+            return False
+        self.stream = <void *><uintptr_t>arrays.LEGACY_STREAM if stream == NULL else stream
+        return True
+
     # ---- out of place --------------------------------------------------------------------------
     cdef object give_out(self, void *address):
         """Return the array over the contribution buffer at `address`."""
@@ -221,7 +266,8 @@ cdef class _Input:
     cdef int take(self, object x) except -1:
         """Make the array over the buffer, and x, read-only: a call has published it."""
         self.next_memory.readonly = True
-        self.next_array.flags.writeable = False
+        if isinstance(self.next_array, np.ndarray):
+            self.next_array.flags.writeable = False
         if isinstance(x, np.ndarray):
             x.flags.writeable = False
         self.next_address = NULL
@@ -230,8 +276,9 @@ cdef class _Input:
         return 0
 
 
-cdef _Input _input(_Views views, object dtype):
+cdef _Input _input(_Views views):
     cdef _Input self = _Input.__new__(_Input)
+    dtype = views.dtype
     self.views = views
     self.dtype = dtype
     self.format_1 = ord(dtype.formats[0])

@@ -1,4 +1,4 @@
-# Part of _engine.pyx: the engine's memory as numpy arrays, and its owners.
+# Part of _engine.pyx: the engine's memory as arrays, and its owners.
 
 @cython.final
 @cython.no_gc
@@ -6,6 +6,8 @@ cdef class _Engine:
     """The engine's handle; lives while arrays of its results do."""
     cdef wagma_handle *handle
     cdef Segment segment     # must outlive the handle; None: over a channel
+    cdef Device device       # likewise, and outlives the segment; None: arrays in host memory
+    cdef void *own           # memory of the device, of one array
     cdef uint32_t process
 
     cdef inline object memory(self):
@@ -15,6 +17,8 @@ cdef class _Engine:
     def __dealloc__(self):
         if self.handle != NULL and self.process == process_serial():
             wagma_free(self.handle)
+            if self.own != NULL:
+                self.device.device.calls.free(self.device.device, self.own)
 
 
 @cython.final
@@ -28,6 +32,9 @@ cdef class _Views:
     cdef _Engine engine      # None after close()
     cdef tuple shape
     cdef object storage      # numpy dtype
+    cdef object dtype        # arrays.Dtype
+    cdef Device device       # None: the arrays are in host memory
+    cdef void *stream        # the caller's stream, of the last call
     cdef object x            # keeps the memory of the last call's array, if that is a result
     cdef void *x_address
     cdef int64_t calls       # a change makes an outcome's arrays invalid
@@ -76,6 +83,8 @@ cdef _Memory _memory(object owner, void *address, _Views views, bint readonly):
 
 
 cdef object _array(_Memory memory, _Views views):
+    if views.device is not None:
+        return _device_array(memory, views)
     return np.ndarray(views.shape, views.storage, memory)
 
 

@@ -8,7 +8,23 @@ cdef extern from "messages/transport.h" nogil:
         int rank
         int size
 
+cdef extern from "device/device.h" nogil:
+    ctypedef struct device_calls:
+        int (*alloc)(wagma_device *d, size_t bytes, void **memory)
+        void (*free)(wagma_device *d, void *memory)
+        int (*event_new)(wagma_device *d, void **event)
+        void (*event_free)(wagma_device *d, void *event)
+        int (*record)(wagma_device *d, void *event, void *stream)
+        int (*wait)(wagma_device *d, void *stream, void *event)
+
+    ctypedef struct wagma_device:
+        const device_calls *calls
+        const char *name
+
 cdef extern from "wagma.h" nogil:
+    int wagma_device_open(const char *library, int ordinal, wagma_device **device)
+    void wagma_device_close(wagma_device *device)
+
     enum:
         WAGMA_ABI_VERSION
         WAGMA_MAX_RANKS
@@ -56,6 +72,9 @@ cdef extern from "wagma.h" nogil:
 
     enum:
         WAGMA_QUORUM_MAJORITY
+
+    enum:
+        WAGMA_MEMORY_DEVICE
 
     enum wagma_progress:
         WAGMA_PROGRESS_SLEEP
@@ -122,6 +141,11 @@ cdef extern from "wagma.h" nogil:
 
     int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                      const wagma_hooks *hooks, wagma_handle **handle)
+
+    int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
+                        const void *initial, double weight, const wagma_hooks *hooks,
+                        wagma_handle **handle)
+    int wagma_set_stream(wagma_handle *handle, void *stream)
 
     int wagma_create_over(wagma_transport *transport, const wagma_options *options,
                           const void *initial, double weight, const wagma_hooks *hooks,

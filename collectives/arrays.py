@@ -1,9 +1,12 @@
 """Arrays of the user: where they are, what they hold, and whether the engine can work on them.
 
-numpy arrays, torch CPU tensors, any C-contiguous buffer (`array.array`, `memoryview`) and CPU
-arrays with DLPack are accepted, of dtype float32, float64, float16, bfloat16, int32 or int64. numpy
-has no bfloat16: its bits travel as uint16, but only where the handle was made with a bfloat16
-array.
+numpy arrays, torch tensors, any C-contiguous buffer (`array.array`, `memoryview`) and arrays with
+DLPack are accepted, of dtype float32, float64, float16, bfloat16, int32 or int64. numpy has no
+bfloat16: its bits travel as uint16, but only where the handle was made with a bfloat16 array.
+
+Arrays may be in the memory of an NVIDIA GPU: torch's, and those with `__cuda_array_interface__` or
+DLPack (CuPy). Their stream is the one on which the caller produces them and uses the result. Pinned
+memory counts as the host's, managed memory as its GPU's.
 
 The engine's calls recognise the usual cases themselves. This module handles the unusual ones and
 says what is wrong with an array. Everything here is pure and thread-safe.
@@ -11,6 +14,7 @@ says what is wrong with an array. Everything here is pure and thread-safe.
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,6 +45,9 @@ DTYPES = {
 }
 
 
+LEGACY_STREAM = 1  # CUDA's handle of the legacy default stream; 2: the default one of the thread
+
+
 class Array(NamedTuple):
     """A resolved array; the address is valid while `owner` lives."""
 
@@ -48,6 +55,8 @@ class Array(NamedTuple):
     dtype: Dtype
     shape: tuple[int, ...]
     owner: object
+    gpu: int | None = None  # number of the GPU, as CUDA counts; None: in the host's memory
+    stream: int = LEGACY_STREAM  # handle of the caller's CUDA stream, where `gpu` is given
 
 
 def dtype_of_code(code: int) -> Dtype:
@@ -75,7 +84,8 @@ def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> 
         writable: whether a read-only array is an error.
 
     Raises:
-        TypeError: not an array, an unsupported dtype or byte order, or not in CPU memory.
+        TypeError: not an array, an unsupported dtype or byte order, or in the memory of another
+            device.
         ValueError: not C-contiguous, read-only, or a tensor whose memory was freed.
     """
     tensor = torch_tensor()
@@ -84,7 +94,7 @@ def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> 
     if isinstance(x, np.ndarray):
         return _resolve_numpy(x, x, expected, writable)
     if hasattr(x, "__cuda_array_interface__"):
-        raise _not_on_cpu(x, "CUDA")
+        return _resolve_cuda(x, expected, writable)
     try:
         view = memoryview(x)
     except TypeError:
@@ -95,22 +105,33 @@ def resolve(x: Any, *, expected: Dtype | None = None, writable: bool = True) -> 
             raise _not_contiguous(x)
         return _resolve_numpy(np.asarray(view), x, expected, writable)
     raise TypeError(
-        f"expected a numpy array, a torch CPU tensor, a C-contiguous buffer or a CPU array with "
-        f"__dlpack__, got {_type_name(x)}"
+        f"expected a numpy array, a torch tensor, a C-contiguous buffer, or an array with "
+        f"__cuda_array_interface__ or __dlpack__, got {_type_name(x)}"
     )
 
 
-def match(array: Array, dtype: Dtype, shape: tuple[int, ...]) -> None:
-    """Check that an array has the dtype and the shape of the handle.
+def match(array: Array, dtype: Dtype, shape: tuple[int, ...], gpu: int | None) -> None:
+    """Check that an array has the memory, the dtype and the shape of the handle.
 
     Raises:
-        TypeError: another dtype.
+        TypeError: other memory, or another dtype.
         ValueError: another shape.
     """
+    if array.gpu != gpu:
+        remedy = "copy it to the host" if gpu is None else f"copy it to GPU {gpu}"
+        raise TypeError(
+            f"the handle was made for arrays {place(gpu)}, the array is {place(array.gpu)}: "
+            f"{remedy}, or make a collective for such arrays"
+        )
     if array.dtype is not dtype:
         raise TypeError(f"the handle was made for {dtype.name}, the array is {array.dtype.name}")
     if array.shape != shape:
         raise ValueError(f"the handle was made for shape {shape}, the array has {array.shape}")
+
+
+def place(gpu: int | None) -> str:
+    """Return words for the memory of GPU `gpu`, or of the host."""
+    return "in host memory" if gpu is None else f"on GPU {gpu}"
 
 
 def _resolve_numpy(
@@ -134,8 +155,12 @@ def _resolve_torch(x: Any) -> Array:
             "torch.Tensor is on meta, without values: pass one that has memory, such as "
             "torch.empty_like(tensor, device='cpu')"
         )
-    if x.device.type != "cpu":
-        raise _not_on_cpu(x, str(x.device))
+    gpu, stream = None, LEGACY_STREAM
+    if x.device.type == "cuda" and sys.modules["torch"].version.cuda is not None:
+        gpu = x.device.index
+        stream = sys.modules["torch"].cuda.current_stream(gpu).cuda_stream or LEGACY_STREAM
+    elif x.device.type != "cpu":
+        raise _elsewhere(x, str(x.device))
     if not x.is_contiguous():
         raise _not_contiguous(x)
     if x.is_neg() or x.is_conj():
@@ -147,7 +172,7 @@ def _resolve_torch(x: Any) -> Array:
             "the torch tensor has no memory: it was freed (untyped_storage().resize_(0)); pass it "
             "when it has some again"
         )
-    return Array(address, dtype, tuple(x.shape), x)
+    return Array(address, dtype, tuple(x.shape), x, gpu, stream)
 
 
 def _dtype_named(name: str, expected: Dtype | None) -> Dtype:
@@ -156,6 +181,55 @@ def _dtype_named(name: str, expected: Dtype | None) -> Dtype:
     if name not in DTYPES:
         raise TypeError(f"dtype {name} is not supported; supported are {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+# ---- CUDA array interface: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html ---
+
+
+def _resolve_cuda(x: Any, expected: Dtype | None, writable: bool) -> Array:
+    """Find an array's memory, and the stream with which its library says to synchronise."""
+    if not hasattr(x, "__dlpack_device__"):
+        raise TypeError(
+            f"{_type_name(x)} has no __dlpack_device__, which tells its GPU: pass "
+            "cupy.asarray(array) or torch.as_tensor(array, device='cuda')"
+        )
+    gpu = _gpu(x)
+    found = x.__cuda_array_interface__
+    shape = tuple(found["shape"])
+    kind = np.dtype(found["typestr"])
+    if not kind.isnative:
+        raise TypeError(f"{_type_name(x)} of foreign byte order ({kind.str})")
+    # What ml_dtypes and CuPy call bfloat16 has the type of two bytes there.
+    name = "bfloat16" if kind.str[1:] == "V2" else kind.name
+    dtype = _dtype_named(name, expected)
+    if found.get("strides") is not None:
+        steps = [stride // kind.itemsize for stride in found["strides"]]
+        _check_contiguous(x, shape, steps)
+    address, read_only = found["data"]
+    if writable and read_only:
+        raise _read_only(x)
+    if gpu is None:  # pinned
+        return Array(address, dtype, shape, x)
+    return Array(address, dtype, shape, x, gpu, found.get("stream") or LEGACY_STREAM)
+
+
+def _check_contiguous(x: Any, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Check strides, which count elements."""
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent > 1 and stride != expected and 0 not in shape:
+            raise _not_contiguous(x)
+        expected *= extent
+
+
+def _gpu(x: Any) -> int | None:
+    """Return the number of the GPU in whose memory DLPack says that x is; None: the host's."""
+    kind, number = x.__dlpack_device__()
+    if kind in _DL_CPU_DEVICES:
+        return None
+    if kind not in _DL_CUDA_DEVICES:
+        raise _elsewhere(x, f"DLPack device {(int(kind), number)}")
+    return int(number)
 
 
 # ---- DLPack: https://dmlc.github.io/dlpack/latest/c_api.html -----------------------------------
@@ -188,6 +262,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 
 _DL_CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost (pinned)
+_DL_CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _DL_READ_ONLY, _DL_IS_COPIED = 1, 2
 _DL_DTYPES = {  # (code, bits)
     (2, 32): "float32",
@@ -212,12 +287,13 @@ def _resolve_dlpack(x: Any, writable: bool) -> Array:
 
     The capsule stays the owner, unconsumed: its destructor calls the producer's deleter.
     """
-    if x.__dlpack_device__()[0] not in _DL_CPU_DEVICES:
-        raise _not_on_cpu(x, f"DLPack device {x.__dlpack_device__()}")
+    gpu = _gpu(x)
+    # The producer makes the stream wait for what it has queued.
+    stream = {} if gpu is None else {"stream": LEGACY_STREAM}
     try:
-        capsule = x.__dlpack__(max_version=(1, 0))
+        capsule = x.__dlpack__(max_version=(1, 0), **stream)
     except TypeError:  # a producer from before DLPack 1.0, which cannot report "read-only"
-        capsule = x.__dlpack__()
+        capsule = x.__dlpack__(**stream)
     if '"dltensor_versioned"' in repr(capsule):
         pointer = _capsule_pointer(capsule, b"dltensor_versioned")
         managed = _DLManagedTensorVersioned.from_address(pointer)
@@ -228,18 +304,14 @@ def _resolve_dlpack(x: Any, writable: bool) -> Array:
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
-        expected = 1
-        for i in reversed(range(tensor.ndim)):
-            if shape[i] > 1 and tensor.strides[i] != expected and 0 not in shape:
-                raise _not_contiguous(x)
-            expected *= shape[i]
+        _check_contiguous(x, shape, tensor.strides[: tensor.ndim])
     key = (tensor.dtype_code, tensor.dtype_bits)
     if key not in _DL_DTYPES or tensor.dtype_lanes != 1:
         raise TypeError(
             f"DLPack dtype (code, bits) {key} is not supported; supported are {', '.join(DTYPES)}"
         )
     address = (tensor.data or 0) + tensor.byte_offset
-    return Array(address, DTYPES[_DL_DTYPES[key]], shape, capsule)
+    return Array(address, DTYPES[_DL_DTYPES[key]], shape, capsule, gpu)
 
 
 # ---- errors ------------------------------------------------------------------------------------
@@ -260,8 +332,8 @@ def _read_only(x: object) -> ValueError:
     )
 
 
-def _not_on_cpu(x: object, where: str) -> TypeError:
+def _elsewhere(x: object, where: str) -> TypeError:
     return TypeError(
-        f"{_type_name(x)} is in {where} memory; this build works on CPU memory only: copy it to "
-        f"the CPU first"
+        f"{_type_name(x)} is on {where}; arrays may be in the memory of the host or of an NVIDIA "
+        "GPU: copy it to the host first"
     )

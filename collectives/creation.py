@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import arrays
-from ._engine import check_options
+from ._engine import MEMORY_DEVICE, check_options
 from .options import OWN, CommonOptions
 from .rendezvous.meeting import Comm, Meeting
 from .rendezvous.patience import Patience
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ._engine import Channel, Handle, Segment
 
 O = TypeVar("O", bound=CommonOptions)  # noqa: E741
+
+
+def _only_on_host(gpu: int | None, what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"like is {arrays.place(gpu)}, and {what} arrays in host memory only: pass a copy in host "
+        "memory, as like.cpu(), and copy results back"
+    )
 
 
 def create(
@@ -50,13 +57,22 @@ def create(
             options = read(arguments).with_environment()
             array = arrays.resolve(like, writable=False)
             count = math.prod(array.shape)
-            engine = check_options(
-                options.engine(meeting.size, count, array.dtype.code, quorum=quorum)
-            )
+            values = options.engine(meeting.size, count, array.dtype.code, quorum=quorum)
+            memory = "host" if array.gpu is None else "GPU"
+            if array.gpu is not None:
+                if "graph" in values:
+                    raise _only_on_host(array.gpu, "a collective with a graph exchanges")
+                values["memory"] = MEMORY_DEVICE
+            engine = check_options(values)
             common = {name: x for name, x in asdict(options).items() if name not in OWN}
-            return {"shape": array.shape, "dtype": array.dtype.name, **common}
+            return {"shape": array.shape, "dtype": array.dtype.name, "memory": memory, **common}
+
+        def refuse() -> None:
+            raise _only_on_host(arrays.resolve(like, writable=False).gpu, "messages carry")
 
         meeting.agree(check)
         transport = meeting.transport(options.transport)
+        if transport == "mpi" and engine["memory"] == MEMORY_DEVICE:
+            meeting.exchange(refuse)
         meeting.join(transport, engine, lambda over: make(over, meeting, options))
     return options, engine

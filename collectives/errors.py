@@ -47,6 +47,13 @@ class SegmentError(WagmaError, OSError):
     """The shared memory is not available; `errno` is ENOSPC where /dev/shm is too small."""
 
 
+class DeviceError(WagmaError, RuntimeError):
+    """A GPU, its driver or the library libwagma_cuda.so is not available, or reported an error.
+
+    The message has its words. A handle is unusable afterwards.
+    """
+
+
 class TransportError(WagmaError, RuntimeError):
     """MPI reported an error, which the message quotes, or MPI was finalized before the handle.
 

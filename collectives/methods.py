@@ -50,7 +50,8 @@ class GroupAllreduce(PartialAllreduce):
 
     Args:
         comm: an intracommunicator, None or "auto", see `PartialAllreduce`.
-        x: array that gives shape and dtype, and this rank's first contribution.
+        x: array that gives shape and dtype, and this rank's first contribution: in host memory
+            (numpy, torch, a C-contiguous buffer, DLPack) or on an NVIDIA GPU (torch, CuPy, DLPack).
         group_size: maximum members of a group.
         options: see `Options`; quorum is 1.
     """

@@ -57,7 +57,7 @@ class NeighborExchange(metaclass=CollectiveMeta):
     Args:
         comm: mpi4py intracommunicator; None, which needs no MPI: see `PartialAllreduce`.
         like: array that gives shape and dtype (float16, bfloat16, float32 or float64): numpy, torch
-            on the CPU, a C-contiguous buffer or DLPack. Its elements are not used.
+            on the CPU, a C-contiguous buffer or DLPack, in host memory. Its elements are not used.
         options: see `NeighborOptions`. Shared memory takes twice the array per rank.
 
     Raises:
@@ -65,7 +65,8 @@ class NeighborExchange(metaclass=CollectiveMeta):
             large; `comm` is None and no launcher has set the ranks.
         MismatchError: the ranks passed different arguments.
         SegmentError: /dev/shm is too small.
-        TransportError, ImportError, NotImplementedError, RuntimeError: see `PartialAllreduce`.
+        NotImplementedError: `like` is on a GPU; see also `PartialAllreduce`.
+        TransportError, ImportError, RuntimeError: see `PartialAllreduce`.
         PeerError, StallError: another rank ended; it did not arrive within `timeout`.
 
     As a context manager it is closed at the end; an exception marks this rank as failed, and so

@@ -50,8 +50,9 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
             one user, machine and network namespace. "auto": under torchrun the same as None; under
             the launcher of an MPI MPI.COMM_WORLD; if RANK and WORLD_SIZE are set None; otherwise
             this process alone.
-        like: array that gives shape and dtype, and this rank's first contribution: numpy, torch on
-            the CPU, a C-contiguous buffer or DLPack.
+        like: array that gives shape, dtype and memory, and this rank's first contribution: numpy, a
+            C-contiguous buffer, torch, CuPy, or any array with DLPack; in host memory on all ranks,
+            or on all on NVIDIA GPUs (docs/gpu.md), each rank's arrays of all calls on one GPU.
         options: see `Options`.
 
     Raises:
@@ -62,9 +63,10 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
         TransportError: a call of MPI failed.
         ImportError: transport="mpi" was not built for the MPI that is loaded; the message has the
             command.
-        NotImplementedError: `comm` is None or "auto", and a launcher such as torchrun started ranks
-            on several nodes: start them with mpiexec and pass MPI.COMM_WORLD, or start one job per
-            node.
+        DeviceError: the GPU, its driver or libwagma_cuda.so is not available.
+        NotImplementedError: `like` is on a GPU and the ranks are on several nodes; `comm` is None
+            or "auto", and a launcher such as torchrun started ranks on several nodes: start
+            them with mpiexec and pass MPI.COMM_WORLD, or start one job per node.
         RuntimeError: MPI is not running, or does not know the other ranks of the job; `comm` is
             None and another process has the job's address.
         PeerError, StallError: another rank ended; it did not arrive within `timeout`.
@@ -76,6 +78,7 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
     Attributes:
         options: the options in force, with the values of group_size and window.
         transport: the transport in use: "shm" or "mpi".
+        device: name of the GPU that has the arrays; None: they are in host memory.
     """
 
     _quorum: ClassVar[str] = "quorum"  # name of that option for users

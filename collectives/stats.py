@@ -83,6 +83,7 @@ class Stats:
         private: how private arrays passed in the newest call with quorum="all" that had any, above
             some KiB: "read" (as above) or "chunks", through the segment; None before.
             any, above some KiB: "read" (as above) or "chunks", through the segment; None before.
+        device: name of the GPU that has the arrays of the calls; None: they are in host memory.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
             `sync_period`, `sync(x)` and `close(sync=True)`.
@@ -99,6 +100,7 @@ class Stats:
     wakeups: int
     direct: int
     private: str | None
+    device: str | None
     ranks: tuple[RankStats, ...] = ()
 
     @property

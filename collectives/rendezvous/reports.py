@@ -25,6 +25,7 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
         errors.PeerError,
         errors.SegmentError,
         errors.TransportError,
+        errors.DeviceError,
     )
 }
 # KeyboardInterrupt and its like: only this rank was interrupted, so the others raise PeerError.

@@ -121,14 +121,22 @@ def test_buffers_of_the_standard_library() -> None:
     assert list(x) == [1, 2, 3]
 
 
+class Stream:
+    """Says like an array on a GPU in which order it is produced."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+        self.streams: list[Any] = []
+
+    def __dlpack__(self, *, stream: Any, max_version: Any) -> Any:
+        self.streams.append(stream)
+        return self._tensor.__dlpack__(max_version=max_version)
+
+
 def read_only() -> Any:
     x = np.ones((2, 3), np.float32)
     x.flags.writeable = False
     return x
-
-
-class OnGPU:
-    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
 
 
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -159,8 +167,16 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "byte order": (lambda: np.ones((2, 3), ">f4"), TypeError, "byte order"),
     "sparse": (lambda: torch.ones(2, 3).to_sparse(), TypeError, "layout"),
     "meta device": (lambda: torch.ones(2, 3, device="meta"), TypeError, "on meta, without values"),
-    "CUDA array interface": (OnGPU, TypeError, "CPU memory only"),
-    "DLPack GPU": (lambda: Export(None, device=(2, 0)), TypeError, "CPU memory only"),
+    "DLPack GPU": (
+        lambda: Export(Stream(torch.ones(2, 3)), device=(2, 1)),
+        TypeError,
+        "made for arrays in host memory, the array is on GPU 1: copy it to the host",
+    ),
+    "DLPack ROCm": (
+        lambda: Export(None, device=(10, 0)),
+        TypeError,
+        r"on DLPack device \(10, 0\).*copy it to the host",
+    ),
     "list": (lambda: [1.0] * 6, TypeError, "expected a numpy array"),
     "None": (lambda: None, TypeError, "expected a numpy array"),
     "float": (lambda: 1.0, TypeError, "expected a numpy array"),

@@ -1,0 +1,283 @@
+"""Arrays on GPUs, which are simulated: work is done late there, and in drawn orders."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import delivered
+import numpy as np
+import pytest
+import torch
+import versioned
+from mpi4py import MPI
+from refusals import error_everywhere
+from simulated_gpu import LIBRARY, STREAM, Array, FromHost, Stream, bits_of, read, trouble, write
+
+from wagma.collectives import (
+    DeviceArray,
+    DeviceError,
+    GroupAllreduce,
+    HandleError,
+    MajorityAllreduce,
+    MismatchError,
+    NeighborExchange,
+    PartialAllreduce,
+    QuorumAllreduce,
+    SoloAllreduce,
+    SyncAllreduce,
+)
+
+pytestmark = [pytest.mark.mpi, pytest.mark.memory_only]
+
+
+@pytest.fixture(autouse=True)
+def order_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No work overtakes what it has to wait for, or uses memory that is not there any more."""
+    monkeypatch.setenv("WAGMA_DEVICE_LIBRARY", str(LIBRARY))
+    yield
+    assert trouble() is None
+
+
+def uneven(rng: random.Random) -> float:
+    return rng.choice((0.0, 0.0, 0.0, 0.0005, 0.003))
+
+
+def contribution(rank: int, count: int, dtype: str) -> Any:
+    """Numbers whose sums depend on the order; bfloat16 as a tensor."""
+    rng = np.random.default_rng((rank, count))
+    if dtype.startswith("int"):
+        return rng.integers(-1000, 1000, count).astype(dtype)
+    values = rng.standard_normal(count)
+    return torch.from_numpy(values).bfloat16() if dtype == "bfloat16" else values.astype(dtype)
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
+@pytest.mark.parametrize("group_size", [None, 2])
+def test_bits_are_those_of_the_host(comm: MPI.Intracomm, dtype: str, group_size: Any) -> None:
+    for count in (0, 1, 1001):
+        options: dict[str, Any] = {
+            "group_size": None if group_size is None else min(group_size, comm.size),
+            "average": not dtype.startswith("int"),
+        }
+        x, y = contribution(comm.rank, count, dtype), Array(contribution(comm.rank, count, dtype))
+        with (
+            PartialAllreduce(comm, x, **options) as host,
+            PartialAllreduce(comm, y, **options) as device,
+        ):
+            for version in range(4):
+                weight = 1.0 + (comm.rank + version) % 2
+                expected, outcome = host.allreduce(x, weight), device.allreduce(y, weight)
+                assert bits_of(x).tobytes() == y.get().tobytes(), (count, version)
+                assert outcome.weight == expected.weight
+                assert outcome.contributors == expected.contributors
+
+
+@pytest.mark.parametrize("missed", ["once", "fast-forward"])
+def test_groups_that_do_not_wait(comm: MPI.Intracomm, missed: Any) -> None:
+    plan = versioned.Plan(
+        comm.size,
+        max(1, comm.size // 2),
+        quorum=1,
+        sync_period=10,
+        window=10,
+        fast_forward=missed == "fast-forward",
+    )
+    x = plan.contribution(comm.rank, -1)
+    y = Array(x)
+    with GroupAllreduce(
+        comm, y, group_size=plan.group_size, sync_period=10, average=False, grace=0, missed=missed
+    ) as coll:
+        log = versioned.run(plan, comm.rank, FromHost(coll, y), x, 30, delay=uneven)
+    logs = comm.gather(log)
+    if logs is not None:
+        seen = versioned.check(plan, logs)
+        assert seen["calls"] > 0
+
+
+@pytest.mark.parametrize("late", ["skip", "carry"])
+@pytest.mark.parametrize("quorum", ["1", "k", "majority", "all"])
+def test_every_result_reaches_every_rank(comm: MPI.Intracomm, late: Any, quorum: str) -> None:
+    k = {"1": 1, "k": max(1, comm.size - 1), "majority": 1, "all": comm.size}[quorum]
+    plan = delivered.Plan(comm.size, late, quorum=k, steps=20)
+    y = Array(np.zeros(plan.count, np.float32))
+    coll: PartialAllreduce
+    if quorum == "majority":
+        coll = MajorityAllreduce(comm, y, late=late, average=False, grace=0, seed=11)
+    elif quorum == "1":
+        coll = SoloAllreduce(comm, y, late=late, average=False, grace=0)
+    else:
+        coll = QuorumAllreduce(comm, y, k, late=late, average=False, grace=0)
+    with coll:
+        log = delivered.run(plan, comm.rank, FromHost(coll, y), delay=uneven)
+    logs = comm.gather(log)
+    if logs is not None:
+        delivered.check(plan, logs)
+
+
+def test_posted_calls(comm: MPI.Intracomm) -> None:
+    """The one that polls makes progress as well as the one that waits."""
+    y = Array(np.zeros(1001, np.float32))
+    with SyncAllreduce(comm, y) as coll:
+        for version in range(6):
+            y.set(np.full(1001, comm.rank + version, np.float32))
+            request = coll.iallreduce(y)
+            outcome = None
+            while (comm.rank + version) % 2 and outcome is None:
+                outcome = request.test()
+            outcome = outcome or request.wait()
+            assert outcome.contributors == tuple(range(comm.size))
+            assert (y.get() == (comm.size - 1) / 2 + version).all()
+
+
+def test_each_call_follows_the_stream_of_its_array(comm: MPI.Intracomm) -> None:
+    x, y = (Array(np.zeros(501, np.float32), Stream()) for _ in range(2))
+    with SyncAllreduce(comm, x, average=False) as coll:
+        for version in range(10):
+            used = y if version % 3 == 1 else x
+            used.set(np.full(501, comm.rank + version, np.float32))
+            coll.allreduce(used)
+            expected = sum(rank + version for rank in range(comm.size))
+            assert (used.get() == expected).all()
+
+
+# ---- memory of the engine ------------------------------------------------------------------------
+
+
+def test_contributions_and_results_without_a_copy(comm: MPI.Intracomm) -> None:
+    y = Array(np.zeros((3, 5), np.float32))
+    with PartialAllreduce(comm, y, quorum=1, average=False, grace=30.0) as coll:
+        for version in range(4):
+            buffer = coll.next_contribution()
+            assert isinstance(buffer, DeviceArray)
+            assert (buffer.shape, buffer.dtype, buffer.gpu) == ((3, 5), "float32", 0)
+            assert coll.next_contribution() is buffer
+            write(buffer, np.full((3, 5), comm.rank + version))
+            comm.Barrier()
+            outcome = coll.allreduce(buffer)
+            assert outcome.result is not None
+            if not outcome.late:
+                expected = sum(
+                    r + v for r, v in zip(outcome.contributors, outcome.versions, strict=True)
+                )
+                assert (read(outcome.result) == expected).all()
+            with pytest.raises(ValueError, match="earlier call published"):
+                coll.allreduce(buffer)
+            with pytest.raises(ValueError, match=r"read-only|published"):
+                coll.allreduce(outcome.result)
+        coll.sync(y)
+    with pytest.raises(HandleError, match="not fetched in time"):
+        outcome.result  # noqa: B018
+
+
+def test_other_libraries_take_them(comm: MPI.Intracomm) -> None:
+    """By DLPack and by the CUDA array interface, which say whether they may be written."""
+    y = Array(contribution(0, 7, "bfloat16"))
+    with SoloAllreduce(comm, y, average=False) as coll:
+        buffer = coll.next_contribution()
+        assert buffer.__dlpack_device__() == (2, 0)
+        shown = buffer.__cuda_array_interface__
+        assert shown["typestr"] == "<u2"
+        assert shown["data"][1] is False
+        capsule = buffer.__dlpack__(stream=STREAM.handle)
+        assert '"dltensor"' in repr(capsule)
+        taken = torch.from_dlpack(_OnCPU(buffer, {"stream": -1}))
+        assert (taken.dtype, taken.shape) == (torch.bfloat16, (7,))
+        assert taken.data_ptr() == shown["data"][0]
+        with pytest.raises(ValueError, match="stream=0 is ambiguous"):
+            buffer.__dlpack__(stream=0)
+        with pytest.raises(BufferError, match="copy=True"):
+            buffer.__dlpack__(stream=-1, copy=True)
+        write(buffer, np.zeros(7, np.uint16))
+        (result, *_) = coll.allreduce(buffer).results
+        assert result.__cuda_array_interface__["data"][1] is True
+        with pytest.raises(BufferError, match=r"cupy\.asarray"):
+            result.__dlpack__(stream=-1)
+        assert '"dltensor_versioned"' in repr(result.__dlpack__(stream=-1, max_version=(1, 0)))
+        other = Stream()
+        result.__dlpack__(stream=other.handle, max_version=(1, 3))
+    assert taken.data_ptr() == shown["data"][0]
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi(min_size=2)
+def test_host_and_gpu_are_not_mixed(comm: MPI.Intracomm) -> None:
+    x = np.zeros(3, np.float32)
+    like = Array(x) if comm.rank == 0 else x
+    text = error_everywhere(comm, lambda: SyncAllreduce(comm, like), MismatchError)
+    assert text.startswith("memory differs between ranks: 'GPU' on rank 0; 'host' on rank")
+
+
+def test_graphs_and_messages_are_of_the_host(comm: MPI.Intracomm) -> None:
+    y = Array(np.zeros(3, np.float32))
+    text = error_everywhere(comm, lambda: NeighborExchange(comm, y), NotImplementedError)
+    assert "like is on GPU 0, and a collective with a graph" in text
+    assert "like.cpu()" in text
+    text = error_everywhere(
+        comm, lambda: SyncAllreduce(comm, y, transport="mpi"), NotImplementedError
+    )
+    assert "messages carry arrays in host memory only" in text
+
+
+def test_a_library_that_is_missing(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
+    y = Array(np.zeros(3, np.float32))
+    if comm.rank == 0:
+        monkeypatch.setenv("WAGMA_DEVICE_LIBRARY", "/nowhere/libnone.so")
+    text = error_everywhere(comm, lambda: SyncAllreduce(comm, y), DeviceError)
+    assert "/nowhere/libnone.so" in text
+
+
+def test_wrong_arrays_leave_the_handle_usable(comm: MPI.Intracomm) -> None:
+    x = np.zeros((2, 3), np.float32)
+    y = Array(x)
+    strided, elsewhere = Array(x), Array(x, Stream(1))
+    strided.changed = {"strides": (4, 8)}
+    with SyncAllreduce(comm, y) as coll:
+        for wrong, kind, message in (
+            (x, TypeError, "made for arrays on GPU 0, the array is in host memory: copy it to GPU"),
+            (elsewhere, TypeError, "on GPU 0, the array is on GPU 1: copy it to GPU 0"),
+            (torch.zeros(2, 3), TypeError, "the array is in host memory"),
+            (strided, ValueError, "not C-contiguous"),
+            (Array(np.zeros(6, np.float32)), ValueError, r"shape \(2, 3\)"),
+            (Array(np.zeros((2, 3))), TypeError, "float64"),
+        ):
+            for call in (coll.allreduce, coll.sync, coll.iallreduce):
+                with pytest.raises(kind, match=message):
+                    call(wrong)
+        with pytest.raises(ValueError, match=r"no array to reduce in place.*empty_like"):
+            coll.empty()
+        assert coll.version == 0
+        coll.allreduce(y)
+
+
+def test_what_it_says_of_itself(comm: MPI.Intracomm) -> None:
+    y = Array(np.zeros(3, np.float32))
+    with SyncAllreduce(comm, y) as coll:
+        assert coll.device is not None
+        assert f"device={coll.device!r}" in repr(coll)
+        assert coll.stats().device == coll.device
+        coll.close(sync=True)
+        assert coll.stats().device == coll.device
+
+
+class _OnCPU:
+    """Shows an array of a simulated GPU, which is in host memory, as one of the CPU."""
+
+    def __init__(self, array: DeviceArray, options: dict[str, Any]) -> None:
+        self._array = array
+        self._options = options
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        from wagma.collectives import arrays
+
+        capsule = self._array.__dlpack__(**self._options)
+        pointer = arrays._capsule_pointer(capsule, b"dltensor")
+        arrays._DLTensor.from_address(pointer).device_type = 1
+        return capsule

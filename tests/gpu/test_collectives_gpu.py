@@ -1,0 +1,177 @@
+"""Collectives of arrays on GPUs, of torch and CuPy: ranks share one GPU where there is one."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from documents import blocks
+from launched import Launched
+
+pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
+
+if not Path("/dev/nvidiactl").exists():
+    pytest.skip("no NVIDIA GPU", allow_module_level=True)
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("PyTorch cannot use the GPU", allow_module_level=True)
+
+LIBRARIES = {
+    "torch": """
+        import torch
+        gpu = rank % torch.cuda.device_count()
+        torch.cuda.set_device(gpu)
+        def on_gpu(values):
+            return torch.from_numpy(values).cuda()
+        def on_host(x):
+            return torch.from_dlpack(x).cpu().numpy()
+        """,
+    "cupy": """
+        import cupy
+        gpu = rank % cupy.cuda.runtime.getDeviceCount()
+        cupy.cuda.Device(gpu).use()
+        on_gpu, on_host = cupy.asarray, cupy.asnumpy
+        """,
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    """What makes arrays by a library."""
+    name: str = request.param
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    return LIBRARIES[name]
+
+
+def everywhere(size: int, *scripts: str) -> None:
+    """Each rank has to come to its end."""
+    with Launched(size, "\n".join([*map(dedented, scripts), "print('done')"])) as ranks:
+        assert ranks.outputs() == ["done"] * size
+
+
+def dedented(script: str) -> str:
+    lines = script.splitlines()
+    indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+    return "\n".join(line[min(indents) :] for line in lines)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_bits_are_those_of_the_host(library: str, size: int) -> None:
+    script = """
+        for name in ("float32", "float64", "float16", "int32", "int64"):
+            for count in (0, 1, 1001, 300_000):
+                values = (np.random.default_rng(rank).standard_normal(count) * 100).astype(name)
+                x, y = on_gpu(values), values.copy()
+                average = name.startswith("float")
+                with SyncAllreduce(None, x, average=average) as device:
+                    with SyncAllreduce(None, y, average=average) as host:
+                        for version in range(3):
+                            device.allreduce(x, rank + 1)
+                            host.allreduce(y, rank + 1)
+                            assert on_host(x).tobytes() == y.tobytes(), (name, count, version)
+        """
+    everywhere(size, library, script)
+
+
+def test_a_rank_that_sleeps_holds_up_nobody(library: str) -> None:
+    """It comes when the others have made all their versions, and merges the newest."""
+    script = """
+        steps = 5
+        x = on_gpu(np.full(1 << 20, rank, np.float32))
+        with GroupAllreduce(None, x, group_size=size, grace=0.01, timeout=60) as coll:
+            if rank == 0:
+                together(size)
+            while coll.version < steps:
+                outcome = coll.allreduce(x)
+                assert rank == 0 or not outcome.late
+            if rank:
+                together(size)
+            late = coll.stats().late
+            coll.sync(x)
+            assert (late > 0) == (rank == 0), late
+            assert len(set(on_host(x).tolist())) == 1
+        """.replace("if rank == 0:\n                together(size)", SLEEP)
+    everywhere(4, library, script)
+
+
+SLEEP = """if rank == 0:
+                folder = os.environ["TEST_FOLDER"]
+                while len(os.listdir(folder)) < size - 1:
+                    time.sleep(0.01)
+                together(size)"""
+
+
+def test_no_rank_waits_for_work_on_another_stream() -> None:
+    """What a stream produces late is averaged on it; the host does not wait."""
+    script = """
+        stream = torch.cuda.Stream()
+        x = torch.zeros(1 << 20, device="cuda")
+        torch.cuda.synchronize()
+        with SyncAllreduce(None, x, average=False) as coll:
+            for version in range(10):
+                with torch.cuda.stream(stream if version % 2 else torch.cuda.current_stream()):
+                    torch.cuda._sleep(20_000_000)
+                    x.fill_(rank + version)
+                    request = coll.iallreduce(x) if version % 3 else None
+                    coll.allreduce(x) if request is None else request.wait()
+                    y = x * 2
+                    y.record_stream(torch.cuda.current_stream())
+                    expected = 2 * sum(one + version for one in range(size))
+                    assert bool((y == expected).all())
+                torch.cuda.synchronize()
+        """
+    everywhere(2, LIBRARIES["torch"], script)
+
+
+def test_memory_of_the_engine_is_used_without_a_copy(library: str) -> None:
+    script = """
+        x = on_gpu(np.zeros((3, 5), np.float32))
+        take = cupy.from_dlpack if "cupy" in globals() else torch.from_dlpack
+        with GroupAllreduce(None, x, group_size=size, average=False, grace=30.0) as coll:
+            for version in range(6):
+                buffer = coll.next_contribution()
+                y = take(buffer)
+                assert y.shape == (3, 5)
+                y[...] = rank + version
+                outcome = coll.allreduce(y)
+                expected = sum(one + version for one in range(size))
+                assert outcome.late or (on_host(outcome.result) == expected).all()
+        with SoloAllreduce(None, x, average=False, grace=30.0) as coll:
+            for version in range(6):
+                x[...] = rank + version
+                outcome = coll.allreduce(x)
+                assert (on_host(outcome.results[-1]) == on_host(x)).all()
+        """
+    everywhere(2, library, script)
+
+
+def test_errors_name_the_array_and_the_remedy() -> None:
+    script = """
+        x, y = torch.zeros(4, device="cuda"), np.zeros(4, np.float32)
+        def refused(make, kind, *words):
+            try:
+                make()
+            except kind as error:
+                assert all(word in str(error) for word in words), error
+            else:
+                raise AssertionError(words)
+        refused(lambda: SyncAllreduce(None, x if rank else y), MismatchError, "memory differs")
+        refused(lambda: NeighborExchange(None, x), NotImplementedError, "like.cpu()")
+        with SyncAllreduce(None, x) as coll:
+            refused(lambda: coll.allreduce(y), TypeError, "in host memory: copy it to GPU")
+            refused(lambda: coll.allreduce(x[::2]), ValueError, "C-contiguous")
+            refused(lambda: coll.empty(), ValueError, "empty_like")
+            coll.allreduce(x)
+            freed = torch.zeros(4, device="cuda")
+            freed.untyped_storage().resize_(0)
+            refused(lambda: coll.allreduce(freed), ValueError, "no memory")
+            coll.allreduce(x)
+            assert coll.device in repr(coll)
+        """
+    everywhere(2, LIBRARIES["torch"], script)
+
+
+def test_the_example_of_the_page() -> None:
+    (script,) = blocks("gpu.md", "python")
+    with Launched(4, script) as ranks:
+        assert len({output.split()[-1] for output in ranks.outputs()}) == 1
