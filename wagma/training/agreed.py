@@ -26,9 +26,9 @@ class Agreed:
 
     def __init__(self, memory: torch.Tensor) -> None:
         self._memory = memory
-        self._places = torch.arange(BITS)
+        self._places = torch.arange(BITS, device=memory.device)
         self.number: int | None = None
-        self._elements = torch.zeros(self.SIZE)
+        self._elements = torch.zeros(self.SIZE, device=memory.device)
 
     def write(self, number: int) -> None:
         """Write the lowest 32 bits of this rank's `number` into the elements."""

@@ -18,7 +18,7 @@ def broadcast(model: torch.nn.Module, comm: Comm = "auto", **waits: Unpack[Waits
     broadcasts the whole model.
 
     Args:
-        model: a model on the CPU with the same structure on all ranks; written in place.
+        model: a model on the CPU or on GPUs with the same structure on all ranks; written in place.
         comm: the ranks that take part; "auto": those that the launcher started; None: those that a
             launcher such as torchrun started on this machine, see `PartialAllreduce`.
         waits: timeout, stall_warning and transport, see `wagma.algorithms.Algorithm`.

@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from wagma.collectives import Outcome, PartialAllreduce
+from wagma.training.clock import now
 from wagma.training.flat import Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.marks import Mark, is_same, mark_of
@@ -90,11 +92,14 @@ class Bucket:
         self.collective = collective
         self.first = first
         self._marks: list[Mark | None] = []  # of the gathered gradients
+        self._stream: torch.cuda.Stream | None = None  # on which they were gathered, on a GPU
 
     def gather(
         self, weight: float, loss: torch.Tensor | float | None = None, scale: float = 1.0
     ) -> None:
         """Gather this rank's gradients as its contribution."""
+        memory = self.gradients.memory
+        self._stream = torch.cuda.current_stream(memory.device) if memory.is_cuda else None
         self._marks = []
         if weight > 0:
             self.gradients.gather(loss, scale)
@@ -103,10 +108,17 @@ class Bucket:
             self.gradients.clear()
 
     def send(self, weight: float) -> Sent:
-        """Average the gathered gradients."""
+        """Average the gathered gradients, in any thread."""
         began = time.perf_counter()
-        outcome = self.collective.allreduce(self.gradients.memory, weight)
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            outcome = self.collective.allreduce(self.gradients.memory, weight)
         return Sent(outcome, began, time.perf_counter(), outcome.waited)
+
+    def hand_out(self) -> float:
+        """Assign the averages to the gradients, see `FlatGradients.hand_out`."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        return self.gradients.hand_out()
 
     def check_unchanged(self) -> None:
         """Raise RuntimeError if a gradient has changed since it was gathered."""
@@ -131,6 +143,7 @@ class Buckets:
 
     Attributes:
         each: the buckets.
+        device: the device of their gradients.
         holding: whether gradients are incomplete after backward passes, so that none is sent.
         sent: the latest average of each bucket.
         first: time.perf_counter of the first gradient of the next step; None: there is none yet, or
@@ -146,6 +159,7 @@ class Buckets:
         self.first: float | None = None
         self.sent: list[Sent] = []
         self.each = buckets
+        self.device = buckets[0].gradients.memory.device
         self._weight = weight
         self._lock = threading.Lock()
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
@@ -190,7 +204,7 @@ class Buckets:
             return
         with self._lock:
             if self.first is None:
-                self.first = time.perf_counter()
+                self.first = now(self.device)
             if number < len(self._under_way):
                 bucket = self.each[number]
                 same = [one is parameter for one in bucket.parameters]
@@ -262,7 +276,7 @@ class Buckets:
         self._begin()
         self.sent[-1].outcome.waited += sum(one.waited_after(began) for one in before)
         for bucket in self.each:
-            number = bucket.gradients.hand_out()
+            number = bucket.hand_out()
         return number
 
     def average(self, flat: torch.Tensor) -> Outcome:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from wagma.training.flat import DEVICES
 from wagma.training.ranks import Ranks
 
 
@@ -14,8 +15,8 @@ def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
 
     Args:
         ranks: the ranks that train together.
-        buffers: dense tensors on the CPU, as from ``model.buffers()``, of equal names, dtypes and
-            shapes on all ranks; written in place.
+        buffers: dense tensors on the CPU or on GPUs, as from ``model.buffers()``, of equal names,
+            dtypes and shapes on all ranks; written in place.
 
     Raises:
         TypeError, ValueError: `buffers` has something else, or differs between the ranks; on every
@@ -28,7 +29,7 @@ def average_buffers(ranks: Ranks, buffers: Iterable[torch.Tensor]) -> None:
     tensors = _agree(ranks, named, "buffers", "; leave it out of buffers, or ")
     floating = [tensor for tensor in tensors if tensor.is_floating_point()]
     if floating:
-        packed = torch.cat([tensor.double().flatten() for tensor in floating])
+        packed = torch.cat([tensor.double().flatten().cpu() for tensor in floating])
         ranks.average(packed)
         _unpack(packed, [tensor.numel() for tensor in floating], floating)
     others = [tensor for tensor in tensors if not tensor.is_floating_point()]
@@ -70,7 +71,7 @@ def _agree(
 
 
 def _broadcast(ranks: Ranks, tensors: list[torch.Tensor]) -> None:
-    packed = torch.cat([tensor.flatten().view(torch.uint8) for tensor in tensors])
+    packed = torch.cat([tensor.flatten().view(torch.uint8).cpu() for tensor in tensors])
     ranks.broadcast(packed)
     _unpack(packed, [tensor.nbytes for tensor in tensors], tensors)
 
@@ -105,7 +106,7 @@ def _fault(tensor: torch.Tensor) -> tuple[str, str] | None:
     """Return why a tensor cannot be copied as bytes, and the remedy; None if it can."""
     if tensor.device.type == "meta":
         return "is on meta, without values", "give it some, as in model.to_empty(device='cpu')"
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in DEVICES:
         return f"is on {tensor.device}", "call model.cpu() first"
     if tensor.layout != torch.strided:
         return f"has layout {tensor.layout}", "store tensor.to_dense()"
@@ -113,7 +114,7 @@ def _fault(tensor: torch.Tensor) -> tuple[str, str] | None:
         return "is quantized", "store tensor.dequantize(), or tensor.int_repr()"
     if tensor.is_conj() or tensor.is_neg():
         return "is a view with a pending conj or neg", "store tensor.resolve_conj().resolve_neg()"
-    if tensor.untyped_storage().is_shared():
+    if tensor.device.type == "cpu" and tensor.untyped_storage().is_shared():
         return "is in memory that share_memory() shares with other processes", (
             "train a copy, as copy.deepcopy(model)"
         )

@@ -17,14 +17,14 @@ from operator import is_
 
 import torch
 from torch.autograd.graph import increment_version
+from torch.utils.dlpack import from_dlpack
 
 # Bytes; what torch's CPU allocator aligns to.
 ALIGNMENT = 64
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DEVICES = ("cpu", "cuda")
 
-# Integer type by element size: numpy has no bfloat16.
-BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Slot:
         ``torch.save`` and ``copy.deepcopy`` copy whole storages: a part of a model then copies
         nothing but itself.
         """
-        bits = flat.view(BITS[flat.itemsize]).numpy()[self.offset : self.offset + self.numel]
-        return torch.from_numpy(bits).view(flat.dtype).as_strided(self.shape, self.stride)
+        part = from_dlpack(flat[self.offset : self.offset + self.numel])
+        return part.as_strided(self.shape, self.stride)
 
     @property
     def numel(self) -> int:
@@ -63,24 +63,25 @@ class Layout:
     slots: tuple[Slot, ...]  # one per parameter, in order
     numel: int  # elements of the flat array, including the padding between parameters
     dtype: torch.dtype  # dtype of all parameters
+    device: torch.device  # the CPU, or the GPU that has all of them
 
     @classmethod
     def of(cls, parameters: Sequence[torch.Tensor]) -> Layout:
         """Lay out `parameters` one after the other.
 
         Raises:
-            ValueError: the list is empty, a parameter is not on the CPU or not of the common
-                supported dtype, or parameters share memory; the message names the parameter and the
-                remedy.
+            ValueError: the list is empty, a parameter is not on the common device, the CPU or a
+                GPU, or not of the common supported dtype, or parameters share memory; the message
+                names the parameter and the remedy.
         """
         if not parameters:
             raise ValueError(
                 "the optimizer has no parameters: give it those of a model, "
                 "as in torch.optim.SGD(model.parameters(), lr=0.1)"
             )
-        dtype = parameters[0].dtype
+        dtype, device = parameters[0].dtype, parameters[0].device
         for index, parameter in enumerate(parameters):
-            _check_supported(index, parameter, dtype)
+            _check_supported(index, parameter, dtype, device)
         _check_disjoint(parameters)
         step = max(1, ALIGNMENT // dtype.itemsize)
         slots = []
@@ -89,13 +90,13 @@ class Layout:
             stride = torch.empty_like(parameter, device="meta").stride()
             slots.append(Slot(offset, tuple(parameter.shape), tuple(stride)))
             offset += -(-parameter.numel() // step) * step
-        return cls(tuple(slots), offset, dtype)
+        return cls(tuple(slots), offset, dtype, device)
 
     def part(self, first: int, end: int) -> Layout:
         """Return the layout of the parameters from `first` up to, not including, `end`."""
         start, stop = self.span(first, end)
         slots = (replace(slot, offset=slot.offset - start) for slot in self.slots[first:end])
-        return Layout(tuple(slots), stop - start, self.dtype)
+        return replace(self, slots=tuple(slots), numel=stop - start)
 
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Return (start, stop) of the elements of the parameters from `first` up to `end`."""
@@ -103,16 +104,20 @@ class Layout:
         return starts[0], starts[end - first] if end < len(self.slots) else self.numel
 
     def describe(self) -> list[str]:
-        """Return one line per parameter: dtype, shape and strides."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return [f"{dtype} {list(slot.shape)} stride {list(slot.stride)}" for slot in self.slots]
+        """Return one line per parameter: dtype, kind of device unless the CPU, shape, strides."""
+        kind = str(self.dtype).removeprefix("torch.")
+        if self.device.type != "cpu":
+            kind += f" on {self.device.type}"
+        return [f"{kind} {list(slot.shape)} stride {list(slot.stride)}" for slot in self.slots]
 
     def fingerprint(self) -> str:
         """Return a hash that is equal on two ranks if their layouts are equal."""
         return hashlib.sha256("\n".join(self.describe()).encode()).hexdigest()
 
 
-def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) -> None:
+def _check_supported(
+    index: int, parameter: torch.Tensor, dtype: torch.dtype, device: torch.device
+) -> None:
     if _is_sharded(parameter):
         raise ValueError(
             f"parameter {index} is sharded by FSDP: each rank has another part, and averaging "
@@ -124,10 +129,16 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
             f"parameter {index} is on meta, without values: give the model memory with "
             "model.to_empty(device='cpu') and initialise it before the optimizer is made"
         )
-    if parameter.device.type != "cpu":
+    if parameter.device.type not in DEVICES:
         raise ValueError(
-            f"parameter {index} is on {parameter.device}: only parameters in the CPU's memory can "
-            "be averaged; call model.cpu() before the optimizer is made"
+            f"parameter {index} is on {parameter.device}: only parameters in the memory of the CPU "
+            "or of an NVIDIA GPU can be averaged; call model.cpu() before the optimizer is made"
+        )
+    if parameter.device != device:
+        raise ValueError(
+            f"parameter {index} is on {parameter.device} and parameter 0 on {device}: one array "
+            f"holds them all; move the model to one device, as in model.to({str(device)!r}), or "
+            "give the parameters of each device an optimizer of their own"
         )
     if parameter.layout != torch.strided:
         raise ValueError(
@@ -146,7 +157,7 @@ def _check_supported(index: int, parameter: torch.Tensor, dtype: torch.dtype) ->
             f"parameter {index} is of {parameter.dtype}: supported are {names}; {remedy}, or give "
             "it an optimizer of its own, which is not averaged"
         )
-    if parameter.untyped_storage().is_shared():
+    if parameter.device.type == "cpu" and parameter.untyped_storage().is_shared():
         raise ValueError(
             f"parameter {index} is in memory that share_memory() shares with other processes, and "
             "training would move it out: train a copy, as copy.deepcopy(model)"
@@ -184,8 +195,8 @@ class FlatParameters:
     """Parameters that are views of one flat tensor.
 
     Args:
-        parameters: dense CPU tensors of one floating dtype. They keep their values, and ``.data``
-            becomes a view of `flat`.
+        parameters: dense tensors of one floating dtype on one device. They keep their values, and
+            ``.data`` becomes a view of `flat`.
         layout: `Layout.of(parameters)`.
 
     Attributes:
@@ -198,7 +209,7 @@ class FlatParameters:
     def __init__(self, parameters: Sequence[torch.Tensor], layout: Layout) -> None:
         self.parameters = tuple(parameters)
         self.layout = layout
-        self.flat = torch.zeros(layout.numel, dtype=layout.dtype)
+        self.flat = torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device)
         views = self._views()
         for parameter, view in zip(self.parameters, views, strict=True):
             view.copy_(parameter.detach())
@@ -221,7 +232,7 @@ class FlatParameters:
         A parameter whose ``.data`` was replaced keeps its memory.
 
         Args:
-            memory: 1-d tensor of `layout.numel` elements of the parameters' dtype.
+            memory: 1-d tensor of `layout.numel` elements of the parameters' dtype and device.
         """
         memory.copy_(self.flat)
         self.flat = memory

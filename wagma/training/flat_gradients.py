@@ -38,7 +38,7 @@ class FlatGradients:
     Args:
         parameters: the parameters of the gradients.
         layout: layout of the gradients in `memory`.
-        memory: 1-d tensor of `size_for(layout)` elements of the parameters' dtype.
+        memory: 1-d tensor of `size_for(layout)` elements of the parameters' dtype and device.
         first: index of the first parameter, for errors.
         stops: stop requests of this rank; None: there are none.
 
@@ -145,7 +145,7 @@ class FlatGradients:
 
     def _copy(self, index: int) -> torch.Tensor:
         view = self._views[index]
-        if view.nbytes <= RECYCLED:
+        if view.nbytes <= RECYCLED or view.is_cuda:  # torch keeps the memory of a GPU itself
             return view.clone()
         spare = self._spares.get(index)
         if spare is None or spare.is_used():

@@ -42,8 +42,8 @@ class DistributedOptimizer(EndingOptimizer):
     Creation is collective: it checks that all ranks train the same model, and copies the parameters
     from rank 0 to all ranks; given ``model=model`` also the model's frozen parts and buffers. The
     parameters become views of one flat tensor, which WAGMA and ADPSGD keep in memory shared by the
-    ranks until the training is closed. A forked process has a copy of its own: its writes stay
-    there, and its reads may see values newer than the fork. Frozen parameters
+    ranks, unless it is on a GPU, until the training is closed. A forked process has a copy of its
+    own: its writes stay there, and its reads may see values newer than the fork. Frozen parameters
     (``requires_grad=False``) in the optimizer are averaged like all others, and may change in the
     last bits if the number of ranks is no power of two.
 
@@ -62,7 +62,8 @@ class DistributedOptimizer(EndingOptimizer):
     PeerError instead of waiting.
 
     Args:
-        optimizer: any torch optimizer over dense CPU parameters of one floating dtype.
+        optimizer: any torch optimizer over dense parameters of one floating dtype, on the CPU or on
+            one NVIDIA GPU per rank.
         algorithm: a new algorithm, such as ``wagma.WAGMA(comm)``; see `wagma.algorithms`. Or a
             compute policy around an algorithm, such as ``wagma.DropCompute(algorithm, 12)``.
         model: the model of the parameters. Its other parameters, such as frozen ones, and its

@@ -81,11 +81,12 @@ class Ranks:
         """Copy `array` from rank 0 to all ranks; collective.
 
         Args:
-            array: contiguous, of one shape and dtype on all ranks.
+            array: contiguous, of one shape and dtype on all ranks, on any device.
         """
         if self.size == 1:
             return
-        content = array.view(-1).view(torch.uint8).numpy()
+        here = array.cpu()
+        content = here.view(-1).view(torch.uint8).numpy()
         words = np.zeros(-(-content.size // 4), np.int32)  # rank 0 alone contributes to the sum
         with self._once(words, average=False, name="parameters of rank 0") as collective:
             memory = collective.empty()
@@ -94,15 +95,20 @@ class Ranks:
                 shared[:] = content
             collective.allreduce(memory, weight=float(self.rank == 0))
             content[:] = shared
+        if here is not array:
+            array.copy_(here)
 
     def average(self, array: torch.Tensor) -> None:
         """Replace `array` by the mean over all ranks; collective, beside the training's versions.
 
         Args:
-            array: contiguous, of one shape and floating dtype on all ranks.
+            array: contiguous, of one shape and floating dtype on all ranks, on any device.
         """
-        with self._once(array, average=True, name="averages") as collective:
-            collective.allreduce(array)
+        here = array.cpu()
+        with self._once(here, average=True, name="averages") as collective:
+            collective.allreduce(here)
+        if here is not array:
+            array.copy_(here)
 
     def _once(self, like: object, *, average: bool, name: str) -> PartialAllreduce:
         """Create a collective of all ranks for one call."""

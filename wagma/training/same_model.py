@@ -78,6 +78,6 @@ def share_rest(
 def _digest(tensors: Sequence[torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
-        bits = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        bits = tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy()
         digest.update(bits.data)
     return digest.hexdigest()

@@ -1,28 +1,34 @@
 """Micro-batches of a step, drawn until a threshold, and their times."""
 
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 
+from wagma.training.clock import device_of, now
+
 B = TypeVar("B")
 
 
 class Laps:
-    """A stopwatch with laps, in seconds."""
+    """A stopwatch with laps, in seconds.
 
-    def __init__(self) -> None:
+    Args:
+        device: the device that computes, whose work counts, see `now`.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
         self.times: list[float] = []
-        self._began = self._last = time.perf_counter()
+        self._device = device
+        self._began = self._last = now(device)
 
     def lap(self) -> float:
         """End a lap; return the time since the start."""
-        now = time.perf_counter()
-        self.times.append(now - self._last)
-        self._last = now
+        ended = now(self._device)
+        self.times.append(ended - self._last)
+        self._last = ended
         return self.seconds
 
     def ends_after(self, seconds: float) -> float:
@@ -91,7 +97,7 @@ class Draws:
     def _draw(
         self, sources: deque[Iterator[B]], weight: Callable[[B], float] | None
     ) -> Generator[B, None, None]:
-        laps = self.laps = self.laps or Laps()
+        laps = self.laps = self.laps or Laps(device_of(self._parameters))
         while self.finished < self._most and sources:
             try:
                 batch = next(sources[0])

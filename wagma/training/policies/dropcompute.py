@@ -12,6 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.launch.logs import RankLogger
+from wagma.training.clock import device_of
 from wagma.training.policies.arguments import Arguments, Compensation, Correction, period_of
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.policies.calibration import Gain
@@ -177,7 +178,7 @@ class DropCompute(ComputePolicy):
         if self._period is not None:
             period = self.algorithm.version // self._period
             if self._laps is None or self._lapped != period:
-                self._laps, self._lapped = Laps(), period
+                self._laps, self._lapped = Laps(device_of(self._parameters)), period
         if self._arguments.compensation != "resample":
             self._sources = deque([source])
         elif all(source is not known for known in self._sources):

@@ -1,12 +1,13 @@
 """Preemption of micro-batches during forward and backward passes."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
+
+from wagma.training.clock import device_of, now
 
 
 class _ThresholdPassedError(BaseException):
@@ -30,6 +31,7 @@ class Preemption:
     def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> None:
         self._model = model
         self._parameters = parameters
+        self._device = device_of(parameters)
         self._end: float | None = None  # of the current micro-batch
         self._handles = [
             *(m.register_forward_pre_hook(self._check_time) for m in model.modules()),
@@ -42,7 +44,7 @@ class Preemption:
             handle.remove()
 
     def _check_time(self, *_: object) -> None:
-        if self._end is not None and time.perf_counter() >= self._end:
+        if self._end is not None and now(self._device) >= self._end:
             raise _ThresholdPassedError
 
     @contextmanager
@@ -61,6 +63,8 @@ class Preemption:
             for name, buffer in module._buffers.items()
         ]
         random = torch.get_rng_state()
+        gpu = self._device if self._device is not None and self._device.type == "cuda" else None
+        random_on_gpu = None if gpu is None else torch.cuda.get_rng_state(gpu)
         for parameter in self._parameters:
             parameter.grad = None
         ended: list[bool] = []
@@ -77,6 +81,8 @@ class Preemption:
                     if buffer is not None and before is not None:
                         buffer.copy_(before)
             torch.set_rng_state(random)
+            if gpu is not None and random_on_gpu is not None:
+                torch.cuda.set_rng_state(random_on_gpu, gpu)
             if not isinstance(error, _ThresholdPassedError):
                 raise
         else:

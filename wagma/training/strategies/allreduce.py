@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from wagma.collectives import SyncAllreduce
 from wagma.inject.checks import check_count
+from wagma.training.arrays import array_of
 from wagma.training.buckets import Bucket, Buckets, cut
 from wagma.training.flat import FlatParameters
 from wagma.training.flat_gradients import FlatGradients
@@ -77,8 +78,9 @@ class AllreduceSGD(GradientAveraging):
         made = []
         for first, end in cut(whole, self.bucket_bytes):
             layout = whole.part(first, end)
-            collective = SyncAllreduce(self.comm, self._like(layout), **self.waits)
-            memory = torch.from_numpy(collective.empty()).view(whole.dtype)
+            like = self._like(layout)
+            collective = SyncAllreduce(self.comm, like, **self.waits)
+            memory = array_of(collective, like)
             stops = self.stops if first == 0 else None  # in the last bucket, sent in the step
             part = parameters.parameters[first:end]
             made.append(Bucket(part, first, layout, collective, memory, stops))

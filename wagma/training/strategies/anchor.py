@@ -61,7 +61,7 @@ class Anchor:
     def grow(self, flat: torch.Tensor) -> None:
         """Append new elements of the model to the anchor and to the optimizer's state."""
         known = self.flat
-        self._parameter.data = torch.cat([known.to(flat.dtype), flat[known.numel() :]])
+        self._parameter.data = torch.cat([known.to(flat), flat[known.numel() :]])
         if known.numel() == 0:
             self.optimizer = self._make([self._parameter])
         state = self.optimizer.state[self._parameter]

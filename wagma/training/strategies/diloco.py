@@ -106,7 +106,7 @@ class DiLoCo(PostedAveraging, LocalSGD):
         collective = PartialAllreduce(
             self.comm, like, group_size=self.group_size, quorum=quorum, **self.waits
         )
-        self._keep_in(collective, like.dtype)
+        self._keep_in(collective, like)
         self._anchor.grow(parameters.flat)
         return (collective,)
 

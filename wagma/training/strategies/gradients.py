@@ -8,6 +8,7 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives import PartialAllreduce
+from wagma.training.arrays import copy_result
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters, Layout
 from wagma.training.flat_gradients import FlatGradients
@@ -34,7 +35,8 @@ class GradientAveraging(Algorithm):
     @staticmethod
     def _like(layout: Layout) -> torch.Tensor:
         """Return a zeroed array for the gradients of parameters with this layout."""
-        return torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
+        size = FlatGradients.size_for(layout)
+        return torch.zeros(size, dtype=layout.dtype, device=layout.device)
 
     def _place(self, parameters: FlatParameters, memory: torch.Tensor) -> None:
         """Average the gradients of `parameters` in `memory` from now on."""
@@ -123,13 +125,12 @@ class GradientResults(GradientAveraging):
         """
         assert self.outcome is not None
         results = self.outcome.results
-        content = self.gradients.memory.view(torch.uint8).numpy()
         first = self.outcome.version + self.version - self.counter()
         for version, result in enumerate(results, first):
             if result is None:  # no rank had a gradient
                 continue
             if len(results) > 1:  # a single result is already in the memory
-                content[:] = result.view(content.dtype)
+                copy_result(self.gradients.memory, result)
             number = self.gradients.hand_out()
             if inner is not None:
                 inner.step()

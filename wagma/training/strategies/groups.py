@@ -10,6 +10,7 @@ import torch
 
 from wagma.collectives import Outcome, PartialAllreduce
 from wagma.collectives.options import Grouping
+from wagma.training.arrays import array_of
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.base import Algorithm
@@ -57,9 +58,10 @@ class GroupAveraging(Algorithm):
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create the collective."""
         size = parameters.layout.numel
-        collective = self._make(torch.cat([parameters.flat, parameters.flat.new_zeros(1)]))
+        like = torch.cat([parameters.flat, parameters.flat.new_zeros(1)])
+        collective = self._make(like)
         try:
-            self._array = torch.from_numpy(collective.empty()).view(parameters.layout.dtype)
+            self._array = array_of(collective, like)
             self._array[size:] = 0
             parameters.move(self._array[:size])
         except BaseException as error:  # the other ranks get PeerError

@@ -1,7 +1,6 @@
 """Measurements of synchronous steps: times of their parts, norms, and a table of all ranks."""
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from wagma.collectives import SyncAllreduce
 from wagma.theory.cannikin import Measured, NoiseScale
 from wagma.training.buckets import Buckets
+from wagma.training.clock import now
 
 REMEMBERED = 1000  # the newest steps
 NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
@@ -70,7 +70,7 @@ class StepClock:
 
     def call(self, buckets: Buckets) -> None:
         """Record that the gradients are computed."""
-        self._called = time.perf_counter()
+        self._called = now(buckets.device)
         self._first = buckets.first
 
     def end(self, buckets: Buckets, version: int, *, counts: bool) -> None:
@@ -81,7 +81,7 @@ class StepClock:
             version: version of the average.
             counts: whether this rank had as many samples as planned.
         """
-        ended, before = time.perf_counter(), self._ended
+        ended, before = now(buckets.device), self._ended
         self._ended = ended
         self.steps.pop(version - REMEMBERED, None)
         if before is None or not counts:

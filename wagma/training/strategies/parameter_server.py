@@ -83,6 +83,8 @@ class ParameterServerSGD(Algorithm):
         "or the mean, on a server, in a hook: opt.register_step_pre_hook(...)"
     )
 
+    on_gpus = False
+
     def __init__(
         self,
         comm: Comm = "auto",

@@ -8,6 +8,7 @@ import torch
 
 from wagma.collectives import Outcome, PartialAllreduce, Request
 from wagma.training.agreed import VersionedArray
+from wagma.training.arrays import array_of
 from wagma.training.stopping import had_samples
 from wagma.training.strategies.base import Algorithm
 
@@ -36,13 +37,13 @@ class PostedAveraging(Algorithm):
         """The collective that averages; its own counter starts at 0 in every process."""
         return self._connected(PartialAllreduce)
 
-    def _keep_in(self, collective: PartialAllreduce, dtype: torch.dtype) -> None:
-        """Average in the memory of `collective`, created for a `VersionedArray`.
+    def _keep_in(self, collective: PartialAllreduce, like: torch.Tensor) -> None:
+        """Average in the memory of `collective`, created for `like`, a `VersionedArray`'s memory.
 
         It may have more elements than the memory before; an unused average is 0 in the new ones.
         """
         known = self._array.content
-        self._array = VersionedArray(torch.from_numpy(collective.empty()).view(dtype).zero_())
+        self._array = VersionedArray(array_of(collective, like).zero_())
         self._array.content[: known.numel()] = known
 
     def _average(
