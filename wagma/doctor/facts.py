@@ -145,6 +145,8 @@ class Gpu:
     # whether PyTorch can use one; None: not asked, because there is no driver
     torch_cuda: bool | None = None
     cupy: str = ""  # version of CuPy
+    device: str = ""  # name of the first GPU as wagma opens it; empty: not opened
+    device_error: str = ""  # why not; empty: not tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,9 +209,27 @@ def gpu() -> Gpu:
     except (OSError, RuntimeError) as caught:
         return Gpu(driver=driver, error=one_line(caught), torch=torch, cupy=cupy)
     torch_cuda = _torch_cuda() if torch and devices else None
+    device, device_error = _device() if devices else ("", "")
     return Gpu(
-        driver=driver, devices=devices, error=error, torch=torch, torch_cuda=torch_cuda, cupy=cupy
+        driver=driver,
+        devices=devices,
+        error=error,
+        torch=torch,
+        torch_cuda=torch_cuda,
+        cupy=cupy,
+        device=device,
+        device_error=device_error,
     )
+
+
+def _device() -> tuple[str, str]:
+    """Return the name of the first GPU, and why the engine cannot open it."""
+    try:
+        from wagma.collectives._engine import Device
+
+        return Device(0).name, ""
+    except Exception as caught:  # the engine is missing, too
+        return "", one_line(caught)
 
 
 def _driver(module: str, proc: str) -> str:

@@ -68,7 +68,7 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
     "ptrace scope": (
         changed(healthy(1), memory={"ptrace_scope": 1}), "CMA", "ptrace_scope is 1",
     ),
-    "no GPU": (healthy(), "GPU", "wagma works on host arrays for now"),
+    "no GPU": (healthy(), "GPU", "wagma works on host arrays"),
     "GPU": (
         changed(
             healthy(),
@@ -77,7 +77,15 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         ),
         "GPU",
         "2 GPUs, driver 550.54, PyTorch 2.13.0+cu130 uses them, MPICH is GPU-aware; "
-        "wagma works on host arrays for now",
+        "wagma works on host arrays",
+    ),
+    "GPU that wagma uses": (
+        changed(healthy(), gpu={"driver": "550", "devices": 1, "device": "NVIDIA H200 (0)"}),
+        "GPU", "; wagma averages arrays on NVIDIA H200 (0)",
+    ),
+    "GPU without the library": (
+        changed(healthy(), gpu={"driver": "550", "devices": 1, "device_error": "cannot load it"}),
+        "GPU", "; wagma works on host arrays (cannot load it)",
     ),
     "one GPU": (
         changed(

@@ -15,7 +15,7 @@ from wagma.doctor.facts import (
     which_ranks,
 )
 
-HOST_ONLY = "wagma works on host arrays for now"
+HOST_ONLY = "wagma works on host arrays"
 
 
 def holders(facts: Facts, value: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
@@ -163,18 +163,22 @@ def _failures_of(facts: Facts, probe: str) -> dict[str, list[RankFacts]]:
 
 
 def gpus(facts: Facts) -> Iterator[Finding]:
-    """Report what there is; none of it is used by wagma."""
+    """Report what there is, and whether wagma averages arrays there."""
     for text, ranks in holders(facts, _describe).items():
         gpu = ranks[0].gpu
         if not gpu.driver:
             yield note("GPU", f"{text}; {HOST_ONLY}")
             continue
         on = f" on {which_ranks(ranks)}" if len(ranks) < len(facts.ranks) else ""
-        yield note(
-            "GPU",
-            f"{text}{on}; {HOST_ONLY}",
-            "copy what is averaged to the host before a call, and the result back",
-        )
+        if gpu.device:
+            yield note("GPU", f"{text}{on}; wagma averages arrays on {gpu.device}")
+        else:
+            why = f" ({gpu.device_error})" if gpu.device_error else ""
+            yield note(
+                "GPU",
+                f"{text}{on}; {HOST_ONLY}{why}",
+                "copy what is averaged to the host before a call, and the result back",
+            )
         if gpu.error:
             yield warning(
                 "GPU",
