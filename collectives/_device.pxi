@@ -34,8 +34,8 @@ cdef class Device:
         self.process = process_serial()
         with nogil:
             status = wagma_device_open(library, gpu, &self.device)
-        if status != WAGMA_OK:
-            raise _error(status, "device")
+        if status != WAGMA_OK:  # also WAGMA_EINVAL: of the library or the GPU, no argument of a user
+            raise _error(WAGMA_ENOMEM if status == WAGMA_ENOMEM else WAGMA_ESYS, "device")
 
     @property
     def name(self):
