@@ -39,7 +39,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 HEADERS := $(wildcard csrc/*/*.h csrc/*/*/*.h)
-CUDA := $(wildcard csrc/kernels/cuda/*.c*)
+CUDA := $(wildcard csrc/kernels/cuda/*.c* csrc/device/cuda/*.c)
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/engine/*.c))))
@@ -47,7 +47,7 @@ EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
 # Included by the file that knows the memory of each.
 INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
 C_FILES := $(ENGINE) $(filter %.c,$(CUDA)) \
-    $(wildcard tests/engine/*.c tests/engine/devices/*.c tests/explore/*.c tests/hosts/*.c) \
+    $(wildcard tests/engine/*.c tests/engine/devices/*.c tests/engine/cuda_fake/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 CXX_FILES := $(wildcard tests/engine/*.cc)
 MPI_TESTS := $(basename $(notdir $(wildcard tests/engine/transport/test_*.c)))
@@ -56,7 +56,7 @@ MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(EXAMPLES_MPI) \
     $(wildcard tests/engine/transport/*.c tests/tools/install/*.c)
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test test-all test-slurm oracle lint bench explore mutants install lib cuda clean
+.PHONY: help environment demo test test-all test-device test-slurm oracle lint bench explore mutants install lib cuda clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -73,6 +73,9 @@ test: $(VENV)/engine build/libwagma_device_sim.so ## the short run of the tests,
 
 test-all: $(VENV)/engine build/libwagma_device_sim.so ## the rest of the tests, half an hour: all that `make test` leaves out
 	$(TESTS) --rest $(CHOSEN)
+
+test-device: ## the tests that need a GPU, 8 minutes; without one it compiles them
+	tests/gpu/run.sh
 
 # Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.
 test-slurm: $(VENV)/engine ## batch jobs on a private Slurm: Debian's, which root's run installs (minutes)
@@ -215,6 +218,28 @@ build/libwagma_device_sim.so: $(SIMULATED) $(wildcard tests/engine/device_sim*.h
 	    $(KERNELS_ALL:csrc/%.c=build/lib/%.o) $(ENGINE_LIBS) -o $@
 $(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_sim.so
 
+# Devices over a CUDA in host memory, as a library that tests open.
+FAKE := $(wildcard tests/engine/cuda_fake/*.c)
+FAKE_HEADERS := -Itests/engine -Itests/engine/cuda_fake
+define fake-rules
+build/$(1)/device/cuda/%.o: csrc/device/cuda/%.c csrc/engine.mk Makefile
+	@mkdir -p $$(@D)
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -MMD -MP $$(FAKE_HEADERS) $$(FLAGS_$(1)) -c $$< -o $$@
+build/$(1)/tests/cuda_fake/%.o: tests/engine/cuda_fake/%.c csrc/engine.mk Makefile
+	@mkdir -p $$(@D)
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -MMD -MP $$(FAKE_HEADERS) $$(FLAGS_$(1)) -c $$< -o $$@
+build/$(1)/libwagma_cuda_fake.so: $$(patsubst csrc/%.c,build/$(1)/%.o,$$(wildcard csrc/device/cuda/*.c)) \
+    $$(FAKE:tests/engine/%.c=build/$(1)/tests/%.o) tests/engine/cuda_on_host.cc \
+    csrc/kernels/cuda/reduce_cuda.c csrc/kernels/dtypes.c \
+    $$(wildcard csrc/kernels/*.h csrc/kernels/cuda/*.*h tests/engine/cuda_on_host.h)
+	$$(CXX) $$(HOST_CXXFLAGS) -fPIC -fvisibility=hidden $$(WARNINGS) $$(FAKE_HEADERS) $$(FLAGS_$(1)) \
+	    -c tests/engine/cuda_on_host.cc -o build/$(1)/tests/cuda_fake/kernels.o
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -shared $$(FLAGS_$(1)) $$(filter %.o,$$^) \
+	    build/$(1)/tests/cuda_fake/kernels.o $$(filter csrc/%.c,$$^) -lm -o $$@
+$(patsubst tests/engine/%.c,build/$(1)/%,$(wildcard tests/engine/test_cuda_*.c)): | build/$(1)/libwagma_cuda_fake.so
+endef
+$(foreach f,c asan tsan,$(eval $(call fake-rules,$f)))
+
 $(eval $(call c-test-rules,c,lib)) # with the objects that users get
 $(eval $(call c-test-rules,asan,asan))
 $(eval $(call c-test-rules,tsan,tsan))
@@ -266,7 +291,7 @@ PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
-	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    $* $(ENGINE_CFLAGS) -Icsrc/include $(FAKE_HEADERS) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(if $(shell command -v $(CXX_$*)),$(CXX_FILES)); do \
 	    $(CXX_$*) $(HOST_CXXFLAGS) -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \

@@ -1,4 +1,4 @@
-"""The build of libwagma_cuda, the CUDA kernels, where nvcc is found and works.
+"""The build of libwagma_cuda, devices over CUDA and their kernels, where nvcc is found and works.
 
     python buildtools/cuda_library.py FILE       build the library for all architectures
     python buildtools/cuda_library.py --lint     compile, warnings are errors; look into the PTX
@@ -71,7 +71,8 @@ def compile_library(nvcc: str, output: Path, *options: str) -> subprocess.Comple
     """Compile and link the library; return how nvcc ended and what it said."""
     engine = engine_mk.read()
     words = [*engine["CUDA_FLAGS"], *targets(nvcc), *options, "--threads=0"]
-    command = [nvcc, *words, "-shared", *engine["CUDA_SOURCES"], "-lm", "-o", str(output)]
+    files = sorted(str(p) for pattern in engine["CUDA_SOURCES"] for p in ROOT.glob(pattern))
+    command = [nvcc, *words, "-shared", *files, "-lm", "-o", str(output)]
     output.parent.mkdir(parents=True, exist_ok=True)
     return subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -81,6 +82,7 @@ def compile_library(nvcc: str, output: Path, *options: str) -> subprocess.Comple
 def sources() -> Iterator[Path]:
     """Yield the files that the library is made of, and what it is made by."""
     yield from (ROOT / "csrc/kernels").rglob("*.[ch]*")
+    yield from (ROOT / "csrc/device").rglob("*.[ch]")
     yield from (ROOT / "csrc/include").glob("wagma*.h")
     yield ROOT / "csrc/engine.mk"
 
@@ -118,7 +120,7 @@ def build(folder: Path, say: Callable[[str], None], force: bool = False) -> None
     output.unlink(missing_ok=True)  # it would be that of other sources
     if asked == "1":
         raise RuntimeError(f"WAGMA_CUDA=1: {trouble}\n{details}".rstrip())
-    say(f"{trouble}: building without the CUDA kernels")
+    say(f"{trouble}: building without devices over CUDA")
 
 
 def other_rounding(ptx: str) -> list[str]:

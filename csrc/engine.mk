@@ -13,7 +13,7 @@ MPI_LIBRARY = csrc/mpi/library/*.c
 MPI_CFLAGS = -std=gnu11 -O3 -fvisibility=hidden -Icsrc
 # libwagma_cuda. Code for each architecture, and PTX of the oldest, which the driver compiles for those
 # that are not listed. The bits of a sum need the flags: see csrc/kernels/cuda/sum.cuh.
-CUDA_SOURCES = csrc/kernels/dtypes.c csrc/kernels/cuda/reduce_cuda.c csrc/kernels/cuda/launch.cu
+CUDA_SOURCES = csrc/kernels/dtypes.c csrc/kernels/cuda/reduce_cuda.c csrc/kernels/cuda/launch.cu csrc/device/cuda/*.c
 CUDA_ARCHITECTURES = 75 80 86 89 90 100 120
 CUDA_FLAGS = -Icsrc -O3 -fmad=false -cudart static -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off
 # The kernels on the host, for the tests.

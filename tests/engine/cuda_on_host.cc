@@ -4,7 +4,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sum.cuh"
 
-struct cuda_on_host cuda_on_host = {~0u, BLOCK_THREADS, 0, 0, 0, 0, 0};
+__thread struct cuda_on_host cuda_on_host = {~0u, BLOCK_THREADS, 0, 0, 0, 0, 0};
 
 template <class E> static int launch(const reduce_pass &pass, unsigned blocks, void *) {
     cuda_on_host.launches++;

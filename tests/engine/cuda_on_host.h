@@ -15,7 +15,7 @@
 struct cuda_index {
     unsigned x;
 };
-static cuda_index blockIdx, threadIdx, gridDim, blockDim;
+static __thread cuda_index blockIdx, threadIdx, gridDim, blockDim;
 
 static inline unsigned __float_as_uint(float x) {
     return float_bits(x);
@@ -40,7 +40,7 @@ struct cuda_on_host {
     int launches, copies;
     unsigned blocks; /* that the last launch asked for */
 };
-extern struct cuda_on_host cuda_on_host;
+extern __thread struct cuda_on_host cuda_on_host; /* of the thread that launches */
 
 #ifdef __cplusplus
 }

@@ -1,47 +1,87 @@
 /* See place.h. */
 #include "place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "support.h"
 
-int arrays_on_devices;
+int arrays_on_devices, places_gpus;
+const char *places_library;
 
 static struct machine *machine;
 static place places[RANKS_MAX];
 static int places_n;
 
+static size_t seen_bytes;
+
+/* As this program: of which flavour. */
+#ifdef __SANITIZE_ADDRESS__
+#define FAKE_CUDA "build/asan/libwagma_cuda_fake.so"
+#elif defined(__SANITIZE_THREAD__)
+#define FAKE_CUDA "build/tsan/libwagma_cuda_fake.so"
+#else
+#define FAKE_CUDA "build/c/libwagma_cuda_fake.so"
+#endif
+
+void places_use_cuda(void) {
+    const char *gpus = getenv("WAGMA_TEST_GPUS");
+    arrays_on_devices = 1;
+    places_library = getenv("WAGMA_TEST_DEVICES");
+    places_gpus = gpus ? atoi(gpus) : 1;
+    if (!places_library) {
+        places_library = FAKE_CUDA;
+        places_gpus = 2;
+    }
+}
+
+static void make(place *p, wagma_device *device) {
+    *p = (place){.device = device};
+    for (int i = 0; i < PLACE_STREAMS; i++)
+        if (device->calls->stream_new(device, &p->stream[i]) != WAGMA_OK)
+            abort();
+    if (device->calls->event_new(device, &p->event) != WAGMA_OK)
+        abort();
+    for (int i = 0; i < PLACE_VIEWS; i++)
+        p->seen[i] = malloc(seen_bytes + 1);
+}
+
+static void end(place *p) {
+    for (int i = 0; i < PLACE_STREAMS; i++) {
+        p->device->calls->synchronise(p->device, p->stream[i]);
+        p->device->calls->stream_free(p->device, p->stream[i]);
+    }
+    p->device->calls->event_free(p->device, p->event);
+    for (int i = 0; i < PLACE_VIEWS; i++)
+        free(p->seen[i]);
+    if (!machine)
+        wagma_device_close(p->device);
+}
+
 void places_begin(int ranks, uint64_t seed, size_t bytes) {
     if (!arrays_on_devices)
         return;
-    machine = machine_new(ranks, seed);
+    machine = places_library ? NULL : machine_new(ranks, seed);
+    seen_bytes = bytes;
     places_n = ranks;
     for (int r = 0; r < ranks; r++) {
-        place *p = &places[r];
-        *p = (place){.device = machine_device(machine, r)};
-        for (int i = 0; i < PLACE_STREAMS; i++)
-            p->device->calls->stream_new(p->device, &p->stream[i]);
-        p->device->calls->event_new(p->device, &p->event);
-        for (int i = 0; i < PLACE_VIEWS; i++)
-            p->seen[i] = malloc(bytes + 1);
+        if (machine)
+            make(&places[r], machine_device(machine, r));
+        else
+            places[r] = (place){.opens = 1};
     }
 }
 
 void places_end(void) {
     for (int r = 0; r < places_n; r++) {
-        place *p = &places[r];
-        for (int i = 0; i < PLACE_STREAMS; i++) {
-            p->device->calls->synchronise(p->device, p->stream[i]);
-            p->device->calls->stream_free(p->device, p->stream[i]);
-        }
-        p->device->calls->event_free(p->device, p->event);
-        for (int i = 0; i < PLACE_VIEWS; i++)
-            free(p->seen[i]);
-        *p = (place){0};
+        if (places[r].device)
+            end(&places[r]);
+        places[r] = (place){0};
     }
-    const char *trouble = places_n ? machine_free(machine) : NULL;
+    const char *trouble = places_n && machine ? machine_free(machine) : NULL;
     EXPECT(!trouble, "%s", trouble);
+    machine = NULL;
     places_n = 0;
 }
 
@@ -49,8 +89,21 @@ struct machine *places_machine(void) {
     return machine;
 }
 
+const char *places_trouble(void) {
+    return machine ? machine_trouble(machine) : NULL;
+}
+
 place *place_of(int rank) {
-    return &places[rank];
+    place *p = &places[rank];
+    wagma_device *device;
+    if (p->opens) {
+        if (wagma_device_open(places_library, rank % places_gpus, &device) != WAGMA_OK) {
+            fprintf(stderr, "%s: %s\n", places_library, wagma_last_error());
+            exit(2);
+        }
+        make(p, device);
+    }
+    return p;
 }
 
 void *place_new(place *p, size_t bytes) {
@@ -70,11 +123,23 @@ void place_free(place *p, void *array) {
     p->device->calls->free(p->device, array);
 }
 
+/* Between the host and a device that is not simulated; at once. */
+static void copy(const place *p, void *out, const void *in, size_t bytes) {
+    void *stream = p->stream[p->used];
+    EXPECT(p->device->calls->copy(p->device, stream, out, in, bytes) == WAGMA_OK &&
+               p->device->calls->synchronise(p->device, stream) == WAGMA_OK,
+           "%s", wagma_last_error());
+}
+
 void place_put(place *p, void *array, const void *data, size_t bytes) {
-    if (p->device)
+    if (!p->device) {
+        if (array != data)
+            memcpy(array, data, bytes);
+    } else if (machine) {
         machine_write(p->device, p->stream[p->used], array, data, bytes);
-    else if (array != data)
-        memcpy(array, data, bytes);
+    } else {
+        copy(p, array, data, bytes);
+    }
 }
 
 const void *place_look(place *p, const void *array, size_t bytes) {
@@ -82,13 +147,17 @@ const void *place_look(place *p, const void *array, size_t bytes) {
         return array;
     unsigned char *seen = p->seen[p->next];
     p->next = (p->next + 1) % PLACE_VIEWS;
+    if (!machine) {
+        copy(p, seen, array, bytes);
+        return seen;
+    }
     machine_read(p->device, p->stream[p->used], seen, array, bytes);
     p->device->calls->synchronise(p->device, p->stream[p->used]);
     return seen;
 }
 
 void place_keep(place *p, const void *array, size_t bytes) {
-    if (p->device)
+    if (p->device && machine)
         machine_expect(p->device, p->stream[p->used], array, place_look(p, array, bytes), bytes);
 }
 
@@ -103,7 +172,7 @@ void place_switch(place *p) {
 
 int place_join(wagma_segment *s, int rank, const void *initial, const wagma_hooks *hooks,
                wagma_handle **handle) {
-    const place *p = &places[rank];
+    const place *p = place_of(rank);
     return p->device
                ? wagma_create_on(s, rank, p->device, p->stream[p->used], initial, 1, hooks, handle)
                : wagma_create(s, rank, initial, 1, hooks, handle);

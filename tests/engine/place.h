@@ -1,5 +1,5 @@
-/* Where a rank's arrays are: in host memory, or on a simulated device (device_sim.h). Tests that
- * move their arrays by these functions run with both. */
+/* Where a rank's arrays are: in host memory, on a simulated device (device_sim.h), or on a device
+ * of a library. Tests that move their arrays by these functions run with all. */
 #ifndef WAGMA_TESTS_PLACE_H
 #define WAGMA_TESTS_PLACE_H
 
@@ -10,12 +10,21 @@
 
 /* Set by a program before it starts: the arrays of all ranks are on devices. */
 extern int arrays_on_devices;
+/* Likewise: their devices are GPUs of this library, rank r has GPU r % gpus. A process opens those
+ * of its ranks when they first ask for their place, because GPUs do not survive a fork: a program
+ * has ranks that are threads, or such that are processes. NULL: simulated devices. */
+extern const char *places_library;
+extern int places_gpus;
+/* Set the library: the one that WAGMA_TEST_DEVICES names, with WAGMA_TEST_GPUS (default 1) GPUs; or
+ * that of a fake CUDA with two. */
+void places_use_cuda(void);
 
 enum { PLACE_STREAMS = 2, PLACE_VIEWS = 2 };
 
 typedef struct place {
     wagma_device *device; /* NULL: host memory */
     void *stream[PLACE_STREAMS], *event;
+    int opens;                        /* place_of() opens the device */
     int used;                         /* stream of the next call */
     unsigned char *seen[PLACE_VIEWS]; /* host memory for what was looked at */
     int next;
@@ -25,7 +34,10 @@ typedef struct place {
  * freed. Nothing to do for host memory. */
 void places_begin(int ranks, uint64_t seed, size_t bytes);
 void places_end(void);
+/* NULL: there are no simulated devices. */
 struct machine *places_machine(void);
+/* What was done wrong on simulated devices first; NULL: nothing. */
+const char *places_trouble(void);
 place *place_of(int rank);
 
 void *place_new(place *p, size_t bytes);
@@ -34,8 +46,8 @@ void place_free(place *p, void *array);
 void place_put(place *p, void *array, const void *data, size_t bytes);
 /* What the array holds for work on the place's stream; valid until PLACE_VIEWS further looks. */
 const void *place_look(place *p, const void *array, size_t bytes);
-/* Expects the array to stay as it is until the rank's next call: on a device it is looked at late.
- */
+/* Expects the array to stay as it is until the rank's next call: a simulated device looks at it
+ * late, nobody looks on others. */
 void place_keep(place *p, const void *array, size_t bytes);
 /* Change to the other stream, which waits for what the first one has done. */
 void place_switch(place *p);

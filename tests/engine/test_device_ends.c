@@ -20,9 +20,13 @@ typedef struct plan {
     int leaver, killed; /* ends before version ENDS; -1: nobody */
     int64_t sleeps, ends, versions;
     _Atomic int64_t called[RANKS_MAX]; /* the next version */
-    _Atomic int failed, made;
+    _Atomic int failed, ready, made;
     int64_t late, newest;
 } plan;
+
+static int first_kind(void) {
+    return places_library ? PROCESSES : THREADS; /* place.h */
+}
 
 static plan *shared_plan(int64_t versions) {
     plan *p = shared_memory(sizeof *p);
@@ -99,8 +103,7 @@ static void run(rank *me) {
     wagma_free(h);
     place_free(where, x);
     free(host);
-    EXPECT(!machine_trouble(places_machine()), "rank %d: %s", me->rank,
-           machine_trouble(places_machine()));
+    EXPECT(!places_trouble(), "rank %d: %s", me->rank, places_trouble());
 }
 
 static void play(enum kind kind, const wagma_options *o, plan *p, uint64_t seed) {
@@ -117,7 +120,7 @@ static void play(enum kind kind, const wagma_options *o, plan *p, uint64_t seed)
 /* The others have the result of every version, and the sleeper merges the newest. */
 static void test_one_sleeps(void) {
     for (int size = 2; size <= 5; size++)
-        for (int kind = THREADS; kind <= (int)processes_if_seen(); kind++) {
+        for (int kind = first_kind(); kind <= (int)processes_if_seen(); kind++) {
             wagma_options o = options_of(size, size, 1, COUNT);
             plan *p = shared_plan(12);
             p->sleeper = size - 1;
@@ -133,7 +136,7 @@ static void test_one_sleeps(void) {
 static void test_all_leave_but_the_sleeper(void) {
     for (int size = 2; size <= 4; size++)
         for (int late = WAGMA_LATE_STALE; late <= WAGMA_LATE_SKIP; late++)
-            for (int kind = THREADS; kind <= (int)processes_if_seen(); kind++) {
+            for (int kind = first_kind(); kind <= (int)processes_if_seen(); kind++) {
                 wagma_options o = options_of(size, size, 1, COUNT);
                 plan *p = shared_plan(7);
                 o.late = late;
@@ -148,7 +151,7 @@ static void test_all_leave_but_the_sleeper(void) {
 static void test_departure(void) {
     for (int size = 2; size <= 4; size++)
         for (int group = size - 1; group <= size; group++)
-            for (int kind = THREADS; kind <= (int)processes_if_seen(); kind++) {
+            for (int kind = first_kind(); kind <= (int)processes_if_seen(); kind++) {
                 wagma_options o = options_of(size, group, group, COUNT);
                 plan *p = shared_plan(12);
                 p->leaver = size / 2;
@@ -185,6 +188,9 @@ static void run_and_grow(rank *me) {
     void *x = place_new(where, BYTES);
     wagma_outcome o;
     place_put(where, x, host, BYTES);
+    atomic_fetch_add(&p->ready, 1);
+    while (atomic_load(&p->ready) < me->size) /* a GPU may take longer than TIMEOUT to begin */
+        sleep_ms(0.2);
     wagma_handle *h = rank_join(me, x);
     if (h && (p->leaver < 0 || p->leaver == me->rank))
         make_more(me, h);

@@ -5,8 +5,9 @@
 #include <cuda_runtime.h>
 
 template <class E> static int launch(const reduce_pass &pass, unsigned blocks, void *stream) {
-    weighted_sum<E><<<blocks, BLOCK_THREADS, 0, (cudaStream_t)stream>>>(pass);
-    return cudaGetLastError();
+    void *arguments[] = {(void *)&pass};
+    return cudaLaunchKernel((const void *)weighted_sum<E>, blocks, BLOCK_THREADS, arguments, 0,
+                            (cudaStream_t)stream);
 }
 
 #include "kernels/cuda/dispatch.h"

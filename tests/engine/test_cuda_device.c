@@ -1,0 +1,371 @@
+/* A device over CUDA by itself: what its calls give, what is refused, and each call of CUDA
+ * failing. With a library over the true CUDA (place.h) what needs the fake is left out. */
+/* short run: c asan */
+/* needs a C++ compiler */
+#include "check.h"
+#include "cuda_fake/fake.h"
+#include "device/device.h"
+#include "kernels/reduce.h"
+#include "place.h"
+#include "support.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { COUNT = 5000, BYTES = COUNT * (int)sizeof(float), MANY = 65 };
+
+static struct cuda_fake *fake; /* NULL: true GPUs */
+static int (*last_error)(void), (*contexts)(void);
+
+static void find(void *library, const char *name, void *function) {
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+}
+
+static void find_fake(void) {
+    struct cuda_fake *(*get)(void);
+    void *library = dlopen(places_library, RTLD_LOCAL | RTLD_NOW);
+    CHECK(library, "%s", dlerror());
+    find(library, "cuda_fake", &get);
+    find(library, "cuda_fake_last_error", &last_error);
+    find(library, "cuda_fake_contexts", &contexts);
+    fake = get ? get() : NULL;
+}
+
+/* ---- between processes ----------------------------------------------------------------------- */
+
+typedef struct exchange {
+    device_record record[2]; /* of memory that holds numbers, and of memory that is freed */
+    _Atomic int stage;
+} exchange;
+
+static float number(int k, int i) {
+    return (float)((k + 1) * 1000 + i % 977) / 8;
+}
+
+static void fill(float *x, int k) {
+    for (int i = 0; i < COUNT; i++)
+        x[i] = number(k, i);
+}
+
+static void await_stage(exchange *e, int stage) {
+    for (int i = 0; atomic_load(&e->stage) < stage; i++)
+        if (usleep(1000), i == 30000)
+            fprintf(stderr, "stage %d does not come\n", stage), exit(1);
+}
+
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        if ((call) != WAGMA_OK) {                                                                  \
+            fprintf(stderr, "%s: %s\n", #call, wagma_last_error());                                \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static void own(exchange *e, int is_killed) {
+    static float x[COUNT];
+    wagma_device *d;
+    void *memory[2], *stream;
+    MUST(wagma_device_open(places_library, 0, &d));
+    MUST(d->calls->stream_new(d, &stream));
+    for (int k = 0; k < 2; k++) {
+        fill(x, k);
+        MUST(d->calls->alloc(d, BYTES, &memory[k]));
+        MUST(d->calls->export(d, memory[k], &e->record[k]));
+        MUST(d->calls->copy(d, stream, memory[k], x, BYTES));
+        MUST(d->calls->synchronise(d, stream));
+    }
+    d->calls->free(d, memory[1]);
+    atomic_store(&e->stage, 1);
+    await_stage(e, 2);
+    if (is_killed)
+        raise(SIGKILL);
+    await_stage(e, 4);
+    d->calls->free(d, memory[0]);
+    _exit(0);
+}
+
+static void expect_gone(wagma_device *d, const device_record *record) {
+    void *memory;
+    const int status = d->calls->open(d, record, &memory);
+    if (status == WAGMA_ESYS && strstr(wagma_last_error(), "does not have the memory"))
+        return;
+    fprintf(stderr, "opened what is gone: %d %s\n", status, wagma_last_error());
+    _exit(1);
+}
+
+static void borrow(exchange *e, int is_killed) {
+    static float x[COUNT], expected[COUNT];
+    wagma_device *d;
+    void *memory, *again, *stream;
+    MUST(wagma_device_open(places_library, 0, &d));
+    MUST(d->calls->stream_new(d, &stream));
+    await_stage(e, 1);
+    MUST(d->calls->open(d, &e->record[0], &memory));
+    MUST(d->calls->open(d, &e->record[0], &again));
+    if (is_killed)
+        expect_gone(d, &e->record[1]);
+    d->calls->close(d, again);
+    atomic_store(&e->stage, 2);
+    await_stage(e, 3);
+    MUST(d->calls->copy(d, stream, x, memory, BYTES));
+    MUST(d->calls->synchronise(d, stream));
+    fill(expected, 0);
+    if (memcmp(x, expected, BYTES) != 0)
+        fprintf(stderr, "wrong numbers of another process\n"), _exit(1);
+    d->calls->close(d, memory);
+    atomic_store(&e->stage, 4);
+    if (is_killed)
+        expect_gone(d, &e->record[0]);
+    d->calls->stream_free(d, stream);
+    wagma_device_close(d);
+    _exit(fake && fake->left != 0);
+}
+
+static void play_two_processes(int is_killed) {
+    exchange *e = mmap(NULL, sizeof *e, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status;
+    const pid_t owner = fork();
+    if (owner == 0)
+        own(e, is_killed);
+    const pid_t borrower = fork();
+    if (borrower == 0)
+        borrow(e, is_killed);
+    await_stage(e, 2);
+    if (is_killed)
+        CHECK(waitpid(owner, &status, 0) == owner && WIFSIGNALED(status), "%#x", status);
+    atomic_store(&e->stage, 3);
+    CHECK(waitpid(borrower, &status, 0) == borrower && status == 0, "%#x", status);
+    if (!is_killed)
+        CHECK(waitpid(owner, &status, 0) == owner && status == 0, "%#x", status);
+    munmap(e, sizeof *e);
+}
+
+/* Memory that is open outlives its process; what is freed or gone cannot be opened. */
+static void test_owner_is_killed(void) {
+    play_two_processes(1);
+}
+
+static void test_ipc(void) {
+    setenv("WAGMA_CUDA_SHARING", "ipc", 1);
+    play_two_processes(0);
+    unsetenv("WAGMA_CUDA_SHARING");
+}
+
+/* ---- one process ----------------------------------------------------------------------------- */
+
+/* What a script has made so far. */
+typedef struct made {
+    wagma_device *d, *other;
+    void *in[MANY], *shared, *stream, *event;
+    int inputs;
+} made;
+
+static int sum_all(made *m, int n) {
+    static float x[COUNT], expected[COUNT], of[MANY][COUNT];
+    const device_calls *calls = m->d->calls;
+    const void *in[MANY];
+    double weights[MANY];
+    for (int k = 0; k < n; k++) {
+        fill(of[k], k);
+        in[k] = of[k];
+        weights[k] = k % 3;
+    }
+    reduce_by_name("scalar")->sum(WAGMA_F32, expected, in, weights, n, 7, COUNT);
+    const void *const *inputs = (const void *const *)m->in;
+    int status = calls->sum(m->d, m->stream, WAGMA_F32, m->in[0], inputs, weights, n, 7, COUNT);
+    if (status == WAGMA_OK)
+        status = calls->copy(m->d, m->stream, x, m->in[0], BYTES);
+    if (status == WAGMA_OK)
+        status = calls->synchronise(m->d, m->stream);
+    if (status == WAGMA_OK)
+        EXPECT(memcmp(x, expected, BYTES) == 0, "a sum of %d", n);
+    return status;
+}
+
+static int fill_inputs(made *m) {
+    static float x[COUNT];
+    int status = WAGMA_OK;
+    for (int k = 0; k < MANY && status == WAGMA_OK; k++) {
+        if (k == m->inputs) {
+            status = m->d->calls->alloc(m->d, BYTES, &m->in[k]);
+            if (status != WAGMA_OK)
+                return status;
+            m->inputs++;
+        }
+        fill(x, k);
+        status = m->d->calls->copy(m->d, m->stream, m->in[k], x, BYTES);
+        if (status == WAGMA_OK)
+            status = m->d->calls->synchronise(m->d, m->stream);
+    }
+    return status;
+}
+
+/* The other GPU sees the memory at the same address. */
+static int share(made *m) {
+    device_record record;
+    int status = m->d->calls->export(m->d, m->in[1], &record);
+    if (status == WAGMA_OK)
+        status = m->other->calls->open(m->other, &record, &m->shared);
+    if (status == WAGMA_OK)
+        EXPECT(m->shared == m->in[1], "another address");
+    return status;
+}
+
+static int await(made *m) {
+    int status = m->d->calls->record(m->d, m->event, m->stream);
+    if (status == WAGMA_OK)
+        status = m->d->calls->wait(m->d, m->stream, m->event);
+    if (status == WAGMA_OK)
+        while ((status = m->d->calls->query(m->d, m->event)) == WAGMA_INPROGRESS)
+            ;
+    return status;
+}
+
+static int play(made *m) {
+    int status = wagma_device_open(places_library, 0, &m->d);
+    if (status == WAGMA_OK)
+        status = wagma_device_open(places_library, places_gpus - 1, &m->other);
+    if (status == WAGMA_OK)
+        status = m->d->calls->stream_new(m->d, &m->stream);
+    if (status == WAGMA_OK)
+        status = m->d->calls->event_new(m->d, &m->event);
+    for (int n = 0; n <= MANY && status == WAGMA_OK; n = n == 3 ? MANY : n + 3) {
+        status = fill_inputs(m);
+        if (status == WAGMA_OK)
+            status = sum_all(m, n);
+    }
+    if (status == WAGMA_OK)
+        status = share(m);
+    return status == WAGMA_OK ? await(m) : status;
+}
+
+static void end(made *m) {
+    if (m->d && m->stream)
+        m->d->calls->synchronise(m->d, m->stream);
+    for (int k = 0; k < m->inputs; k++)
+        m->d->calls->free(m->d, m->in[k]);
+    if (m->shared)
+        m->other->calls->close(m->other, m->shared);
+    if (m->event)
+        m->d->calls->event_free(m->d, m->event);
+    if (m->stream)
+        m->d->calls->stream_free(m->d, m->stream);
+    wagma_device_close(m->other);
+    wagma_device_close(m->d);
+}
+
+static void expect_nothing_left(void) {
+    if (fake)
+        EXPECT(fake->left == 0 && contexts() == 0 && last_error() == 0,
+               "%d objects, %d contexts are left, error %d", fake->left, contexts(), last_error());
+}
+
+static void test_script(void) {
+    made m = {0};
+    CHECK(play(&m) == WAGMA_OK, "%s", wagma_last_error());
+    end(&m);
+    expect_nothing_left();
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* Return whether a device opens all the same if the call fails: it shares by CUDA IPC then. */
+static int is_dispensable(const char *call) {
+    static const char *const names[] = {"cuDeviceGetAttribute", "cuMemGetAllocationGranularity",
+                                        "cuMemCreate",          "cuMemExportToShareableHandle",
+                                        "cuMemAddressReserve",  "cuMemMap",
+                                        "cuMemSetAccess"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(call, names[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static void test_each_call_fails(void) {
+    int status = WAGMA_ESYS;
+    for (int nth = 1, failures = 0; nth == 1 || fake->fails == 0; nth += failures > 60 ? 17 : 1) {
+        made m = {0};
+        fake->failed = "";
+        fake->fails = nth;
+        status = play(&m);
+        const char *call = fake->failed;
+        failures++;
+        if (fake->fails == 0 && !(status == WAGMA_OK && is_dispensable(call)))
+            EXPECT(status == WAGMA_ESYS && strstr(wagma_last_error(), "fake"), "status %d: %s",
+                   status, wagma_last_error());
+        end(&m);
+        expect_nothing_left();
+        CHECK(expectations_failed() == 0, "call %d, %s", nth, call);
+    }
+    fake->fails = 0;
+    CHECK(status == WAGMA_OK, "%s", wagma_last_error());
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void expect_no_device(int gpu, const char *says) {
+    wagma_device *d;
+    const int status = wagma_device_open(places_library, gpu, &d);
+    EXPECT(status != WAGMA_OK && !d && strstr(wagma_last_error(), says), "%d %s", status,
+           wagma_last_error());
+    expect_nothing_left();
+}
+
+static void test_refused(void) {
+    const struct cuda_fake usual = *fake;
+    int status;
+    expect_no_device(2, "gpu 2: this process sees 2 GPUs");
+    expect_no_device(-1, "CUDA_VISIBLE_DEVICES is");
+    fake->gpus = 0;
+    expect_no_device(0, "shows no GPU");
+    fake->driver = 12040;
+    expect_no_device(0, "the driver is of CUDA 12.4, libwagma_cuda.so was built by CUDA 13.0");
+    fake->driver = 0;
+    expect_no_device(0, "there is no CUDA driver");
+    fake->gpus = usual.gpus;
+    fake->driver = usual.driver;
+    setenv("WAGMA_CUDA_SHARING", "both", 1);
+    expect_no_device(0, "WAGMA_CUDA_SHARING=both: must be vmm or ipc");
+    unsetenv("WAGMA_CUDA_SHARING");
+    const pid_t child = fork(); /* CUDA runs in the parent */
+    if (child == 0) {
+        expect_no_device(0, "forked after its parent had used CUDA");
+        _exit(expectations_failed());
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* GPUs that do not reach each other. */
+static void test_no_peer_access(void) {
+    made m = {0};
+    fake->peers = 0;
+    CHECK(play(&m) == WAGMA_ESYS && strstr(wagma_last_error(), "cannot access the memory of GPU 0"),
+          "%s", wagma_last_error());
+    end(&m);
+    expect_nothing_left();
+    fake->peers = 1;
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+int main(void) {
+    places_use_cuda();
+    find_fake();
+    RUN(test_owner_is_killed); /* first: CUDA does not survive a fork */
+    RUN(test_ipc);
+    RUN(test_script);
+    setenv("WAGMA_CUDA_SHARING", "ipc", 1);
+    RUN(test_script);
+    unsetenv("WAGMA_CUDA_SHARING");
+    if (fake) {
+        RUN(test_each_call_fails);
+        RUN(test_refused);
+        RUN(test_no_peer_access);
+    }
+    return check_summary();
+}
