@@ -3,11 +3,11 @@
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
 (`AllreduceSGD`, `Cannikin`, `LocalSGD`, `DiLoCo`, `DPSGD`, `SGP`, `ADPSGD`, `EagerSGD`, `KSync`,
-`KAsync`, `FastestK`) or an `Algorithm` of your own, ``wagma.checkpoint``, which saves and resumes
-trainings, ``wagma.data``, whose samplers deal out the samples, ``wagma.inject``, which makes
-stragglers and faults on purpose, ``wagma.logs``, what each rank writes down,
-``wagma.preemption``, which ends trainings in time, `Profile`, which records what ranks spend their
-time on, and ``python -m wagma``.
+`KAsync`, `FastestK`, and `Auto`, which chooses) or an `Algorithm` of your own,
+``wagma.checkpoint``, which saves and resumes trainings, ``wagma.data``, whose samplers deal out the
+samples, ``wagma.inject``, which makes stragglers and faults on purpose, ``wagma.logs``, what each
+rank writes down, ``wagma.preemption``, which ends trainings in time, `Profile`, which records what
+ranks spend their time on, and ``python -m wagma``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Each has its file and one line here: what this module imports is what `wagma` ha
 from wagma.training.policies.dropcompute import DropCompute as DropCompute
 from wagma.training.strategies.adpsgd import ADPSGD as ADPSGD
 from wagma.training.strategies.allreduce import AllreduceSGD as AllreduceSGD
+from wagma.training.strategies.auto import Auto as Auto
 from wagma.training.strategies.base import Algorithm as Algorithm
 from wagma.training.strategies.cannikin import Cannikin as Cannikin
 from wagma.training.strategies.diloco import DiLoCo as DiLoCo

@@ -28,6 +28,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "WAGMA": wagma.WAGMA,
     "AllreduceSGD": wagma.AllreduceSGD,
+    "Auto": wagma.Auto,
     "LocalSGD": lambda comm: wagma.LocalSGD(comm, sync_period=3),
     "DiLoCo-groups": lambda comm: wagma.DiLoCo(comm, 1, group_size=min(2, comm.size)),
     "DiLoCo-overlap": lambda comm: wagma.DiLoCo(comm, sync_period=3, overlap=True),

@@ -141,7 +141,7 @@ class Parts:
             model: the model's part of `state`.
         """
         algorithm = self.optimizer.algorithm
-        options = getattr(algorithm.collective, "options", None)
+        options = algorithm.options
         arguments = {
             name: repr(getattr(options, name)) for name in _OPTIONS if hasattr(options, name)
         }

@@ -40,6 +40,7 @@ PASSING: list[Any] = [
     pytest.param(lambda comm: wagma.DiLoCo(comm, 3, plain), (), id="DiLoCo"),
     pytest.param(wagma.AllreduceSGD, (), id="AllreduceSGD", marks=long),
     pytest.param(wagma.WAGMA, (), id="WAGMA", marks=long),
+    pytest.param(wagma.Auto, (), id="Auto", marks=long),
     pytest.param(wagma.DPSGD, (), id="DPSGD", marks=long),
     pytest.param(wagma.SGP, (), id="SGP", marks=long),
     pytest.param(wagma.ADPSGD, (), id="ADPSGD", marks=long),
@@ -62,7 +63,7 @@ PASSING: list[Any] = [
 def test_it_passes(make: Callable[..., Algorithm], skip: tuple[str, ...]) -> None:
     left_out = {*skip, *(["errors"] if COMM.size == 1 else [])}
     left_out |= NO_WEIGHTS if make is wagma.SGP else set()
-    left_out |= NO_GRADIENTS if make is not wagma.AllreduceSGD else set()
+    left_out |= NO_GRADIENTS if make not in (wagma.AllreduceSGD, wagma.Auto) else set()
     assert set(check_algorithm(make, COMM, skip=skip)) == CHECKS.keys() - left_out
 
 

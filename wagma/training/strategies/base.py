@@ -101,6 +101,10 @@ class Algorithm(AgreedEnd, ABC):
 
         with self.meet() as meeting:
             meeting.agree(arguments, last=True)
+        self.serve(parameters)
+
+    def serve(self, parameters: FlatParameters) -> None:
+        """Create the collectives for these parameters; collective."""
         self._parameters = parameters
         self._collectives = self.connect(parameters)
 
@@ -112,8 +116,7 @@ class Algorithm(AgreedEnd, ABC):
         version = self.version
         self.release()
         self._leave()
-        self._parameters = parameters
-        self._collectives = self.connect(parameters)
+        self.serve(parameters)
         self._watch_again()
         self.resume(version)
 
@@ -252,6 +255,11 @@ class Algorithm(AgreedEnd, ABC):
     def counter(self) -> int:
         """Return the number of versions of the collective since `connect`."""
         return self.collective.version
+
+    @property
+    def options(self) -> object | None:
+        """The collective's options, which a checkpoint's have to be equal to; None: it has none."""
+        return getattr(self.collective, "options", None)
 
     def count_versions(self, versions: int) -> None:
         """Correct `version`, which otherwise counts the calls of the collective.

@@ -1,0 +1,61 @@
+"""When a training leaves AllreduceSGD and when it returns: choices from given times."""
+
+import numpy as np
+import pytest
+
+from wagma.training.strategies.switching import LEAST_STEPS, Choice, Measured, choose, group_sizes
+
+STEPS, SIZE = 60, 4
+
+
+def measured(slow: float, *, waits: bool, factor: float = 1.0) -> Measured:
+    """Steps of a second in which one rank after the other takes `slow` seconds."""
+    compute = np.ones((SIZE, STEPS))
+    compute[np.arange(STEPS) % SIZE, np.arange(STEPS)] = slow
+    seconds = compute.max(axis=0).mean() if waits else compute.mean()
+    return Measured(factor * compute, 0.01, factor * float(seconds) + 0.01, 1 << 20)
+
+
+def test_it_leaves_for_what_gains_enough() -> None:
+    chosen = choose(Choice(), measured(3, waits=True), 10, 0.1)
+    assert chosen.group_size in group_sizes(SIZE)
+    # All ranks compute 1.5 s on average, and the synchronous ones wait for 3 s.
+    assert 0.5 < chosen.gain < 1.0
+    assert chosen.seconds == pytest.approx(3.01 / 1.5)
+    assert choose(Choice(), measured(3, waits=True), 10, 1.1).group_size is None
+    assert choose(Choice(), measured(1.05, waits=True), 10, 0.1).group_size is None
+
+
+def test_it_returns_when_no_rank_is_slow_any_more() -> None:
+    averaging = choose(Choice(), measured(3, waits=True), 10, 0.1)
+    kept = choose(averaging, measured(3, waits=False), 10, 0.1)
+    assert kept.group_size == averaging.group_size
+    assert kept.gain == pytest.approx(1, abs=0.05)
+    assert choose(averaging, measured(1, waits=False), 10, 0.1).group_size is None
+    # Twice as much work is no reason.
+    assert choose(averaging, measured(3, waits=False, factor=2), 10, 0.1).group_size is not None
+
+
+def test_it_returns_when_the_prediction_was_wrong() -> None:
+    averaging = choose(Choice(), measured(3, waits=True), 10, 0.1)
+    slower = Measured(measured(3, waits=False).compute, 0.01, 3.2, 1 << 20)
+    assert choose(averaging, slower, 10, 0.1).group_size is None
+    # Hysteresis: 5% are too little for a switch, and enough to stay.
+    some = Measured(slower.compute, 0.01, 3.01 / 1.05, 1 << 20)
+    assert choose(averaging, some, 10, 0.1).group_size == averaging.group_size
+
+
+def test_it_compares_the_steps_that_all_ranks_measured() -> None:
+    rows = [[(v, 1000 * (rank + 1), 50, 7) for v in range(rank, 20 + rank)] for rank in range(3)]
+    found = Measured.common(rows, 8)
+    assert found is not None
+    assert found.compute.shape == (3, 18)
+    assert np.allclose(found.compute[:, 0], [1e-3, 2e-3, 3e-3])
+    assert found.communication == pytest.approx(7e-6)
+    assert found.seconds == pytest.approx(2e-3 + 57e-6)
+    assert Measured.common([row[: LEAST_STEPS + 1] for row in rows], 8) is None
+
+
+def test_one_rank_never_leaves() -> None:
+    assert group_sizes(1) == []
+    assert group_sizes(2) == [2]

@@ -1,0 +1,108 @@
+"""Whether a training should average gradients of all ranks, or models in groups. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wagma.collectives.topology import default_group_size
+from wagma.simulate import Network, Workload, method, simulate
+from wagma.theory.checks import Floats
+
+LEAST_STEPS = 16  # measured on all ranks
+KEPT = 1 / 3  # share of the gain for a switch that has to remain afterwards
+
+Row = Sequence[tuple[int, int, int, int]]  # version, then `StepTimes.steps`, of one rank
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the ranks measured in the same steps.
+
+    Attributes:
+        compute: seconds that each rank computed, float64: (P, n).
+        communication: seconds of an averaging, without waiting.
+        seconds: of a step, waiting included: the mean over ranks and steps.
+        model_bytes: bytes of the parameters.
+    """
+
+    compute: Floats
+    communication: float
+    seconds: float
+    model_bytes: int
+
+    @classmethod
+    def common(cls, rows: Sequence[Row], model_bytes: int) -> Measured | None:
+        """Return the steps that all ranks measured; None: they are too few."""
+        tables = [{version: parts for version, *parts in row} for row in rows]
+        versions = sorted(set.intersection(*map(set, tables)))
+        if len(versions) < LEAST_STEPS:
+            return None
+        times = 1e-6 * np.array([[table[version] for version in versions] for table in tables])
+        # A rank that computes for no measurable time still arrives some time.
+        compute = np.maximum(times[:, :, 0], 1e-6)
+        seconds = float(times.sum(axis=2).mean())
+        return cls(compute, float(np.median(times[:, :, 2])), seconds, model_bytes)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to train with from some version on.
+
+    Attributes:
+        group_size: of WAGMA; None: AllreduceSGD.
+        gain: throughput by that of AllreduceSGD, less 1, as predicted for WAGMA before a switch and
+            measured with it.
+        seconds: of a step of AllreduceSGD, as measured before the switch to WAGMA, by the mean
+            compute time then; 0: not measured.
+    """
+
+    group_size: int | None = None
+    gain: float = 0.0
+    seconds: float = 0.0
+
+
+def group_sizes(size: int) -> list[int]:
+    """Return the sizes of WAGMA's groups to choose from, for `size` ranks; none for one rank."""
+    return sorted({2, default_group_size(size), size}) if size > 1 else []
+
+
+def choose(now: Choice, measured: Measured, sync_period: int, gain: float) -> Choice:
+    """Return what to train with after a review.
+
+    From AllreduceSGD to WAGMA if WAGMA's predicted throughput is higher by `gain`. Back if the
+    throughput measured since is not higher by a third of that: than predicted for AllreduceSGD with
+    today's compute times, or than it was measured before the switch, in proportion to the compute
+    times.
+
+    Args:
+        now: what was trained with.
+        measured: with it.
+        sync_period: of WAGMA.
+        gain: the share of throughput that is worth a switch, > 0.
+    """
+    workload, network = Workload(measured.compute, None, measured.model_bytes), _network(measured)
+    synchronous = simulate(method("allreduce"), workload, network).throughput
+    mean = float(measured.compute.mean())
+    if now.group_size is None:
+        best = Choice(gain=-1.0)
+        for group_size in group_sizes(workload.ranks):
+            averaging = method("wagma", group_size=group_size, sync_period=sync_period)
+            predicted = simulate(averaging, workload, network, consensus=False).throughput
+            if (won := predicted / synchronous - 1) > best.gain:
+                best = Choice(group_size, won, measured.seconds / mean)
+        return best if best.gain >= gain else replace(best, group_size=None)
+    throughput = workload.ranks / measured.seconds
+    won = throughput / synchronous - 1
+    if now.seconds > 0:
+        won = min(won, now.seconds * mean / measured.seconds - 1)
+    return replace(now, gain=won, group_size=now.group_size if won >= KEPT * gain else None)
+
+
+def _network(measured: Measured) -> Network:
+    """Return a network in which an average of all ranks takes as long as measured."""
+    ranks, size = len(measured.compute), max(measured.model_bytes, 1)
+    unit = Network(0.0, 0.0, 0.0, 1.0).allreduce(size, ranks)
+    return Network(0.0, 0.0, 0.0, measured.communication / (unit or 1.0))
