@@ -45,6 +45,7 @@ EXECUTED = {
     "docs/clipping.md": [TRAINING] * 2,
     "docs/collectives.md": [COLLECTIVES] * 3,
     "docs/dropcompute.md": [PAGES, TRAINING],
+    "docs/gpu.md": ["tests/gpu/test_collectives_gpu.py"],
     "docs/inject.md": [COLLECTIVES],
     "docs/ksync.md": [TRAINING],
     "docs/logs.md": [TRAINING],
