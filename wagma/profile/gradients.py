@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +42,18 @@ class Passes:
         parameters: Iterable[torch.Tensor],
         ddp: DistributedDataParallel | None = None,
     ) -> None:
+        import torch
+
+        engine: Any = torch.autograd.Variable._execution_engine
+        self._at_end: Callable[[Callable[[], None]], None] = engine.queue_callback
         self._steps = steps
         self._parameters = [weakref.ref(one) for one in parameters if one.requires_grad]
         self._ddp = None if ddp is None else weakref.ref(ddp)
         self.size = size_of(one for ref in self._parameters if (one := ref()) is not None)
         self._hooks: list[RemovableHandle] = []
         self._last: torch.Tensor | None = None
-        self._arrived: float | None = None
+        self._arrived = 0.0
         self._learned = 0
-        self._seen_at = -1
         self._learn()
 
     def _learn(self) -> None:
@@ -60,63 +63,59 @@ class Passes:
             if one is not None:
                 self._hook(one, self._see)
 
-    def _hook(self, parameter: torch.Tensor, function: Any) -> None:
+    def learn_again(self) -> None:
+        """Learn the last gradient again: it did not come. Does so a few times at most."""
+        if self._learned < _LEARN and len(self._hooks) == 1:
+            self._learn()
+
+    def _hook(self, parameter: torch.Tensor, function: Callable[[torch.Tensor], None]) -> None:
         register: Any = parameter.register_post_accumulate_grad_hook
         self._hooks.append(register(function))
 
     def _see(self, parameter: torch.Tensor) -> None:
         """Note a gradient of the pass in which the last one is learned."""
         began = perf_counter()
-        if self._arrived is None:
-            _at_end(self._end)
+        if self._last is None:
+            self._at_end(self._end_learning)
         self._last, self._arrived = parameter, began
         self._steps.hook_seconds += perf_counter() - began
+
+    def _end_learning(self) -> None:
+        """Keep the hook of the last gradient alone, and note it."""
+        last, self._last = self._last, None
+        assert last is not None
+        self.close()
+        self._hook(last, self._arrive)
+        self._note(self._arrived)
 
     def _arrive(self, parameter: torch.Tensor) -> None:  # noqa: ARG002 (torch passes it)
         """Note the last gradient of a pass."""
         began = perf_counter()
-        self._arrived = began
-        _at_end(self._end)
+        self._note(began)
         self._steps.hook_seconds += perf_counter() - began
 
-    def _end(self) -> None:
-        """Note the end of a pass."""
-        now = perf_counter()
-        arrived, self._arrived = self._arrived, None
-        if arrived is None:
-            return
-        self._seen_at = self._steps.seen
+    def _note(self, arrived: float) -> None:
         self._steps.add_pass(arrived)
         ddp = None if self._ddp is None else self._ddp()
         if ddp is not None and ddp.require_backward_grad_sync:
-            self._steps.add_call(arrived, now, self.size)
-        if len(self._hooks) != 1 and self._last is not None:
-            self.close()
-            self._hook(self._last, self._arrive)
-        self._last = None
-        self._steps.hook_seconds += perf_counter() - now
+            self._arrived = arrived
+            self._at_end(self._wait_for_ddp)
 
-    def check(self) -> None:
-        """Learn the last gradient again if the step that ends had none, a few times at most."""
-        if self._seen_at < self._steps.seen and self._learned < _LEARN and len(self._hooks) == 1:
-            self._learn()
+    def _wait_for_ddp(self) -> None:
+        """Let `_end` follow DDP's callback, which was queued after the last gradient, and waits."""
+        self._at_end(self._end)
+
+    def _end(self) -> None:
+        """Note the end of a pass in which DDP averaged."""
+        now = perf_counter()
+        self._steps.add_call(self._arrived, now, self.size)
+        self._steps.hook_seconds += perf_counter() - now
 
     def close(self) -> None:
         """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-
-
-def _at_end(function: Any) -> None:
-    """Call `function` when the backward pass has ended, after DDP has waited in its own callback.
-
-    DDP queues that one after the last gradient; callbacks may queue others.
-    """
-    import torch
-
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(lambda: engine.queue_callback(function))
 
 
 def size_of(tensors: Iterable[torch.Tensor]) -> int:

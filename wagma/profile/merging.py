@@ -41,13 +41,12 @@ def merge(records: Sequence[Mapping[str, Any]]) -> TrainingProfile:
     Raises:
         ValueError: a rank has no recorded step.
     """
-    rows = [_unpack(one["rows"], 5) for one in records]
+    rows = [_unpack(one["rows"], 6) for one in records]
     steps = min(map(len, rows))
     if not steps:
         raise ValueError("a rank has recorded no step")
-    total, fed, span, waited, versions = np.stack([each[:steps] for each in rows]).transpose(
-        2, 0, 1
-    )
+    columns = np.stack([each[:steps] for each in rows]).transpose(2, 0, 1)
+    total, fed, span, waited, versions, passes = columns
     hosts = tuple(one["host"] for one in records)
     calls = [_unpack(one["calls"], 4) for one in records]
     calls = [each[each[:, 0] < steps] for each in calls]
@@ -71,7 +70,7 @@ def merge(records: Sequence[Mapping[str, Any]]) -> TrainingProfile:
         wait=wait,
         communication=communication,
         hosts=hosts,
-        micro_batches=_micro_batches(records, steps),
+        micro_batches=_micro_batches(records, passes),
         model_bytes=model_bytes or max(sizes, default=0),
         communication_sizes=sizes,
         method=next((one["method"] for one in records if one["method"]), None),
@@ -118,11 +117,15 @@ def _by_step(calls: Sequence[Seconds], seconds: Sequence[Seconds], steps: int) -
     )
 
 
-def _micro_batches(records: Sequence[Mapping[str, Any]], steps: int) -> Seconds | None:
-    """Return the seconds of the backward passes; None: not all steps have the same number."""
-    counts = np.stack([_unpack(one["passes_of_step"], 1)[:steps, 0] for one in records])
-    number = int(counts.flat[0])
-    if not number or (counts != number).any():
+def _micro_batches(records: Sequence[Mapping[str, Any]], passes: Seconds) -> Seconds | None:
+    """Return the seconds of the backward passes; None: not all steps have the same number.
+
+    Args:
+        records: what each rank recorded.
+        passes: how many passes each step had, float64 (P, steps).
+    """
+    number = int(passes.flat[0])
+    if not number or (passes != number).any():
         return None
-    passes = [_unpack(one["passes"], 1)[: steps * number] for one in records]
-    return cast(Seconds, np.stack(passes).reshape(len(records), steps, number))
+    seconds = [_unpack(one["passes"], 1)[: passes.shape[1] * number] for one in records]
+    return cast(Seconds, np.stack(seconds).reshape(*passes.shape, number))

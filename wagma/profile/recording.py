@@ -235,7 +235,6 @@ class Profile:
             "rows": pack(steps.rows),
             "calls": pack(steps.calls),
             "passes": pack(steps.passes),
-            "passes_of_step": pack(steps.passes_of_step),
             "hook_seconds": steps.hook_seconds,
             "model_bytes": watch.model_bytes,
             "method": watch.method,

@@ -17,12 +17,12 @@ class Steps:
 
     Attributes:
         seen: steps that have ended, with those of the warm-up.
+        passes_now: backward passes of the present step.
         rows: of each recorded step seconds in all, of input, in calls of wagma but for the inner
-            step, waited in these, and the number of versions.
+            step, waited in these, the number of versions, and that of backward passes.
         calls: of each other collective the recorded step, arrival and return by `perf_counter`, and
             bytes.
         passes: seconds of each backward pass.
-        passes_of_step: the number of backward passes of each recorded step.
         hook_seconds: seconds that recording took in the recorded steps.
 
     Not thread-safe.
@@ -40,15 +40,12 @@ class Steps:
         self.rows = array("d")
         self.calls = array("d")
         self.passes = array("d")
-        self.passes_of_step = array("d")
         self._begin(now)
 
     def _begin(self, now: float) -> None:
         self._began = now
-        self._input = self._span = self._waited = self._excluded = 0.0
-        self._versions = 0
-        self._calls: list[float] = []
-        self._passes: list[float] = []
+        self._input = self._span = self._waited = self._excluded = self._passed = 0.0
+        self._versions = self.passes_now = 0
 
     def end(self, now: float, kind: int, who: object) -> None:
         """End a step, if `who` is what ends the steps: one optimizer, or the loop."""
@@ -62,12 +59,11 @@ class Steps:
             return
         self.seen += 1
         if self.seen > self._warmup:
-            row = (now - self._began, self._input, self._span, self._waited, self._versions)
-            self.rows.extend(row)
-            self.calls.extend(self._calls)
-            self.passes.extend(self._passes)
-            self.passes_of_step.append(len(self._passes))
-        else:
+            row = (self._input, self._span, self._waited, self._versions, self.passes_now)
+            self.rows.extend((now - self._began, *row))
+        elif self.seen == self._warmup:
+            self.calls = array("d")
+            self.passes = array("d")
             self.hook_seconds = 0.0
         self._begin(now)
 
@@ -88,10 +84,12 @@ class Steps:
 
     def add_call(self, arrived: float, returned: float, size: int) -> None:
         """Add another collective."""
-        self._calls.extend((self.seen - self._warmup, arrived, returned, size))
+        self.calls.extend((self.seen - self._warmup, arrived, returned, size))
         self._excluded += returned - arrived
 
     def add_pass(self, now: float) -> None:
         """Add a backward pass that ends now, before its collectives are waited for."""
-        done = sum(self._passes)
-        self._passes.append(max(0.0, now - self._began - self._excluded - done))
+        before = self._passed
+        self._passed = now - self._began - self._excluded
+        self.passes.append(max(0.0, self._passed - before))
+        self.passes_now += 1

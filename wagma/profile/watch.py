@@ -93,8 +93,9 @@ class Watch:
             self._passes = [Passes(self._steps, parameters)]
 
     def _end_step(self, now: float, kind: int, who: object) -> None:
-        for one in self._passes or ():
-            one.check()
+        if not self._steps.passes_now:
+            for one in self._passes or ():
+                one.learn_again()
         self._steps.end(now, kind, who)
 
     # ---- optimizers of wagma ---------------------------------------------------------------------
