@@ -12,7 +12,7 @@ import base64
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -128,4 +128,4 @@ def _micro_batches(records: Sequence[Mapping[str, Any]], passes: Seconds) -> Sec
     if not number or (passes != number).any():
         return None
     seconds = [_unpack(one["passes"], 1)[: passes.shape[1] * number] for one in records]
-    return cast(Seconds, np.stack(seconds).reshape(*passes.shape, number))
+    return np.stack(seconds).reshape(*passes.shape, number)

@@ -1,12 +1,17 @@
 import json
 import os
+import subprocess
+import sys
+from array import array
 from pathlib import Path
 
+import launched
 import numpy as np
 import pytest
 
 from wagma.cli import main
 from wagma.profile import ProfileError, TrainingProfile, load, save
+from wagma.profile.merging import merge, pack
 
 RANKS, STEPS = 4, 40
 
@@ -146,3 +151,45 @@ def test_a_missing_file_is_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["profile", str(Path(tmp_path, "none.json"))])
     assert "none.json cannot be read" in capsys.readouterr().err
+
+
+def test_loops_without_torch_are_recorded(tmp_path):
+    code = """
+import sys, time
+sys.modules["torch"] = None  # as if it were not installed
+import wagma
+with wagma.Profile("auto", "profile.json", warmup=1) as profile:
+    for batch in profile.batches(range(4)):
+        with profile.communication(800):
+            time.sleep(0.002)
+        profile.step()
+found = wagma.profile.load("profile.json")
+assert found.steps == 3 and found.micro_batches is None
+assert found.communication.min() >= 0.002 and found.wait.max() == 0
+assert found.communication_sizes[800][0] == 3 and found.model_bytes == 800
+"""
+    environment = launched.clean_environment()
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=60
+    )
+
+
+def test_waits_of_hosts_with_clocks_of_their_own_are_found():
+    """Rank 1 computes longer; the clock of its host runs 1000 s ahead."""
+    steps, late = 20, 0.02
+    records = []
+    for rank, ahead in enumerate((0.0, 1000.0)):
+        rows, calls = array("d"), array("d")
+        for step in range(steps):
+            now = ahead + step * 0.05
+            arrived, returned = now + late * rank, now + late + 0.001
+            rows.extend((0.05, 0.0, 0.0, 0.0, 0, 0))
+            calls.extend((step, arrived, returned, 64))
+        packed = {"rows": pack(rows), "calls": pack(calls), "passes": pack(array("d"))}
+        described = {"hook_seconds": 0.0, "model_bytes": 0, "method": None}
+        records.append({"host": f"node{rank}", **packed, **described})
+    merged = merge(records)
+    np.testing.assert_allclose(merged.wait, [[late] * steps, [0.0] * steps], atol=1e-9)
+    np.testing.assert_allclose(merged.communication, 0.001, atol=1e-9)
+    assert merged.communication_sizes == {64: (2 * steps, pytest.approx(2 * steps * 0.001))}
+    assert merged.diagnosis().slow_rank == 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from documents import blocks
 from mpi4py import MPI
 from tiny import COMM, RANK, SIZE, batch, build_model, loss_of
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -206,6 +207,22 @@ def test_ddp_counts_the_passes_that_average(path: Path) -> None:
     found = load(path)
     assert found.micro_batches is not None and found.micro_batches.shape[2] == 2
     assert found.communication_sizes[37 * 8][0] == SIZE * found.steps
+
+
+def test_the_documents_loops(path: Path) -> None:
+    """The code of profile.md, run as it stands."""
+    training, plain, reading = blocks("profile.md", "python")
+    names: dict[str, Any] = {"comm": COMM, "path": path, "MPI": MPI}
+    targets = torch.zeros(8).double()
+    names["model"] = build_model()
+    names["loader"] = [(batch(step, RANK), targets) for step in range(STEPS)]
+    names["loss_function"] = lambda output, target: (output[:, 0] - target).square().mean()
+    exec(training, names)
+    exec(reading, names)
+    assert names["found"].method == "AllreduceSGD"
+    names["compute"] = lambda data: data[0].numpy().sum(axis=0)
+    exec(plain, names)
+    assert load(path).communication_sizes.keys() == {4 * 8}
 
 
 def test_nothing_stays_behind(path: Path) -> None:
