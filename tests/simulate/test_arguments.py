@@ -29,6 +29,11 @@ def test_workloads_are_checked(arguments: tuple[Any, ...], said: str) -> None:
         Workload(*arguments)
 
 
+def test_faults_are_not_delays() -> None:
+    with pytest.raises(ValueError, match="only delays are simulated"):
+        Workload.injected("paper:1:0.3,kill:1:3", 0.1, 4, 10)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [

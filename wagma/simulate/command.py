@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to its parser."""
     from wagma.inject import forms
 
-    parser.epilog = f"imbalances:\n{forms()}"
+    delays = (form for form in forms() if not form.startswith(("stop:", "kill:")))
+    parser.epilog = "imbalances:\n" + "\n".join(f"  {form}" for form in delays)
     add = parser.add_argument
     add(
         "--ranks",
@@ -62,10 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--compute",
-        type=reader(parse_duration),
+        type=reader(_compute),
         default=0.1,
-        metavar="TIME",
-        help="of a step without delay, such as 300ms (default: 100ms)",
+        metavar="SECONDS",
+        help="of a step without delay, such as 0.3 or 300ms (default: 100ms)",
     )
     add(
         "--profile",
@@ -125,6 +126,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", type=Path, metavar="FILE", help="write the rows there")
     add("--plots", type=Path, metavar="DIR", help="draw figures against ranks, PNG, in DIR")
     add_progress(add, "a bar")
+
+
+def _compute(text: str) -> float:
+    return parse_duration(text if text[-1:].isalpha() else f"{text}s")
 
 
 def _ranks(text: str) -> tuple[int, ...]:

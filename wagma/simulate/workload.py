@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wagma.inject.checks import check_count
+from wagma.inject.faults import Fault
 from wagma.inject.injector import parse
 from wagma.theory.checks import Floats, check_numbers, check_time
 
@@ -99,7 +100,12 @@ class Workload:
         size, steps = check_count("ranks", ranks, 1), check_count("versions", versions, 1)
         parts = check_count("micro_batches", micro_batches, 1)
         seconds = check_time("compute_seconds", compute_seconds, positive=True)
-        table = parse(spec, size, seed).table(steps * parts)
+        drawn = parse(spec, size, seed)
+        if any(isinstance(event, Fault) for event in drawn.events):
+            raise ValueError(
+                f"spec is {spec!r}: only delays are simulated; leave stops and kills out"
+            )
+        table = drawn.table(steps * parts)
         # A time per rank, version and micro-batch.
         each = seconds / parts + table.reshape(steps, parts, size).transpose(2, 0, 1)
         return cls(each.sum(axis=2), each, model_bytes)
