@@ -16,7 +16,6 @@ CAUSES: tuple[Cause, ...] = ("input", "compute", "communication")
 
 MIN_STEPS = 10
 LEAST = 0.05  # of the own time of a step: less is no difference
-SURE = 3.0  # standard errors
 _NAMES = {"input": "input (waiting for data)"}
 
 
@@ -27,7 +26,7 @@ class Diagnosis:
     Attributes:
         slow_rank: the rank that is slower than the others all along; None: there is none.
         cause: the part of the step that differs most; None: ranks do not differ.
-        seconds: per step, by which the slow rank's own time is longer than the median of the
+        seconds: per step, by which the slow rank's own time is longer than the mean of the
             others'. Without a slow rank: by which the longest own time of a step is longer than the
             mean. Synchronous methods wait that long, which others avoid in part.
         words: the same in words.
@@ -42,8 +41,8 @@ class Diagnosis:
 def diagnose(profile: TrainingProfile) -> Diagnosis:
     """Compare the own times of the ranks, step by step.
 
-    A rank is slow if its own time is longer than the median of the others' by at least 5%, and by 3
-    standard errors of the mean over the steps.
+    A rank is slow if its own time is longer than the mean of the others' by at least 5%, and by so
+    many standard errors that P equal ranks have a slow one in less than 1% of the profiles.
 
     Raises:
         ValueError: there are fewer than 10 steps.
@@ -61,7 +60,8 @@ def diagnose(profile: TrainingProfile) -> Diagnosis:
     excess = _excess(own, rank)
     mean = float(excess.mean())
     error = float(excess.std(ddof=1)) / math.sqrt(profile.steps)
-    if mean > LEAST * usual and mean > SURE * error:
+    sure = math.sqrt(2 * math.log(100 * profile.ranks))  # a normal tail is below exp(-x^2 / 2)
+    if mean > LEAST * usual and mean > sure * error:
         return _slow(profile, rank, mean)
     spread = own.max(axis=0) - own.mean(axis=0)
     seconds = float(spread.mean())
@@ -75,7 +75,7 @@ def diagnose(profile: TrainingProfile) -> Diagnosis:
         f"the last rank of a step comes {time_text(seconds)} later than the mean."
     )
     if mean > LEAST * usual:
-        needed = math.ceil(profile.steps * (SURE * error / mean) ** 2)
+        needed = math.ceil(profile.steps * (sure * error / mean) ** 2)
         words += f" To tell whether rank {rank} is slow takes about {plural(needed, 'step')}."
     return Diagnosis(None, cause, seconds, words)
 
@@ -85,15 +85,15 @@ def _slow(profile: TrainingProfile, rank: int, seconds: float) -> Diagnosis:
     waited = float(np.delete(profile.wait, rank, axis=0).mean())
     words = (
         f"Rank {rank} on {profile.hosts[rank]} is slow: each step takes it {time_text(seconds)} "
-        f"longer than the median of the others, because of {_name(cause)}. The others wait "
+        f"longer than the mean of the others, because of {_name(cause)}. The others wait "
         f"{time_text(waited)} per step."
     )
     return Diagnosis(rank, cause, seconds, words)
 
 
 def _excess(times: Seconds, rank: int) -> Seconds:
-    """Return by how much a rank's time of each step exceeds the median of the others'."""
-    return cast(Seconds, times[rank] - np.median(np.delete(times, rank, axis=0), axis=0))
+    """Return by how much a rank's time of each step exceeds the mean of the others'."""
+    return cast(Seconds, times[rank] - np.delete(times, rank, axis=0).mean(axis=0))
 
 
 def _largest(parts: dict[Cause, float]) -> Cause:

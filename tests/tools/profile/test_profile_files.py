@@ -193,3 +193,13 @@ def test_waits_of_hosts_with_clocks_of_their_own_are_found():
     np.testing.assert_allclose(merged.communication, 0.001, atol=1e-9)
     assert merged.communication_sizes == {64: (2 * steps, pytest.approx(2 * steps * 0.001))}
     assert merged.diagnosis().slow_rank == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_delays_of_changing_ranks_blame_no_rank(seed):
+    random = np.random.default_rng(seed)
+    own = 0.001 + 0.05 * (random.random((RANKS, 60)) < 0.25)
+    parts = {"compute": own, "wait": own.max(axis=0) - own}
+    none = {"input": np.zeros(own.shape), "communication": np.zeros(own.shape)}
+    found = profile({}, **parts, **none, micro_batches=None).diagnosis()
+    assert (found.slow_rank, found.cause) == (None, "compute")
