@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from documents import link_tree, paste
+from documents import blocks, link_tree, paste
 
 pytestmark = pytest.mark.launch
 
@@ -35,10 +35,10 @@ def test_there_is_no_block_that_is_not_run() -> None:
     run = {
         block("sh", "make demo"),
         block("python", "WAGMA("),
-        block("sh", "torchrun --"),
+        block("sh", "srun --"),
         block("diff", "DistributedOptimizer"),
         block("python", "GroupAllreduce"),
-        block("sh", "pkg-config"),
+        block("sh", "wagma advise"),
     }
     assert [text for _, text in BLOCKS if text not in run] == []
 
@@ -59,9 +59,7 @@ def test_the_training_script_is_the_example() -> None:
     "launcher", ["mpiexec", "torchrun", pytest.param("srun", marks=pytest.mark.long)]
 )
 def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> None:
-    (line,) = (
-        line for line in block("sh", "torchrun --").splitlines() if line.startswith(launcher)
-    )
+    (line,) = (line for line in block("sh", "srun --").splitlines() if line.startswith(launcher))
     printed = paste(clone, line)
     pattern = r"(\d) of 4: [\d.]+ s, accuracy ([\d.]+)%, a weight (-?\d\.\d{4})"
     assert re.search(f"`{pattern}`", README)
@@ -69,6 +67,13 @@ def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> Non
     assert sorted(rank for rank, _, _ in found) == ["0", "1", "2", "3"]
     assert len({weight for _, _, weight in found}) == 1
     assert all(float(accuracy) > 95 for _, accuracy, _ in found)
+
+
+def test_advice_follows_from_a_profile(clone: Path) -> None:
+    printed = paste(clone, block("sh", "wagma advise"))
+    assert "DistributedDataParallel" in printed
+    assert "1. " in printed
+    assert "optimizer = wagma.DistributedOptimizer(" in printed
 
 
 def test_the_lines_after_ddp_are_those_of_the_script() -> None:
@@ -94,7 +99,8 @@ def test_the_collective_prints_what_is_said(clone: Path) -> None:
 
 @pytest.mark.long
 def test_c_programs_are_built_and_run(clone: Path) -> None:
-    printed = paste(clone, block("sh", "pkg-config"))
+    (programs,) = (text for text in blocks("building.md", "sh") if "pkg-config" in text)
+    printed = paste(clone, programs)
     models = re.findall(r"^rank \d .* model (\S+)$", printed, re.MULTILINE)
     assert len(models) == 8  # of four forked ranks, and of four over MPI
     assert len(set(models[:4])) == len(set(models[4:])) == 1
