@@ -54,6 +54,7 @@ EXECUTED = {
     "docs/parameter-server.md": [TRAINING],
     "docs/parameters.md": [TRAINING],
     "docs/preemption.md": [TRAINING],
+    "docs/profile.md": ["tests/tools/profile/test_profile_ranks.py"] * 3,
     "docs/simulation.md": [SIMULATE],
     "docs/timeline.md": [TIMELINE],
     "docs/training.md": [TRAINING] * 4,
