@@ -91,6 +91,12 @@ def test_networks_follow_loggp() -> None:
     both = Network(5e-6, 1e-6, 2e-6, 1e-9, 3e-10, ranks_per_node=8, intra=node)
     expected = node.allreduce(size, 8) + network.flat(size, 8) + node.message(size)
     assert both.allreduce(size, 64) == pytest.approx(expected)
+    # A group's members are on different nodes, whose ranks share a link; all exchange at once.
+    shared = Network(5e-6, 1e-6, 2e-6, 8e-9, 3e-10)
+    assert both.group(size, 16, 64) == pytest.approx(shared.flat(size, 16))
+    assert both.group(size, 4, 8) == pytest.approx(node.allreduce(size, 4))
+    # Arrays of neighbours come one after the other.
+    assert network.exchange(size, 3) == pytest.approx(7e-6 + 2 * 2e-6 + 3 * size * 1.3e-9)
     with pytest.raises(ValueError, match=r"latency is -1\.0"):
         Network(-1.0, 0.0, 0.0, 0.0)
 
