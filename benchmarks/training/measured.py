@@ -58,7 +58,7 @@ def figures(
         "step_time_p50": float(np.percentile(steps, 50)),
         "step_time_p90": float(np.percentile(steps, 90)),
         **_on_time(records),
-        "compute_seconds": _own_compute(settings, records, delays),
+        **_own_compute(settings, records, delays),
         "waited_seconds": float(np.mean(waited)),
         "waited_seconds_per_rank": waited,
         "late_share": float(late.mean()),
@@ -100,17 +100,18 @@ def recorded_compute(
     return table
 
 
-def _own_compute(settings: Settings, records: list[dict[str, Any]], delays: Delays) -> float | None:
-    """Return the mean seconds of a step's computing without delays; None: steps were cut short."""
+def _own_compute(settings: Settings, records: list[dict[str, Any]], delays: Delays) -> Figures:
+    """Return mean and deviation of a step's computing without delays; None: it was cut short."""
     parts = settings.micro_batches
     if any(each["micro_batches"] != len(each["versions"]) * parts for each in records):
-        return None
+        return {"compute_seconds": None, "compute_deviation": None}
     injected = delays.table(settings.steps * parts).reshape(settings.steps, parts, -1).sum(axis=1)
     own = [
         np.array(each["step_seconds"]) - each["called_seconds"] - injected[each["versions"], rank]
         for rank, each in enumerate(records)
     ]
-    return float(np.concatenate(own).mean())
+    every = np.concatenate(own)
+    return {"compute_seconds": float(every.mean()), "compute_deviation": float(every.std())}
 
 
 def _on_time(records: list[dict[str, Any]]) -> Figures:

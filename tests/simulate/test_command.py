@@ -95,7 +95,7 @@ def test_trainings_are_compared_with_what_was_measured() -> None:
     run = {"algorithm": "allreduce", "seed": 1, "version_seconds": 0.3, "late_share": 0.0}
     # The computing that was measured is that of the simulation, where it is known.
     runs = [
-        {**run, "compute_seconds": 0.1, "throughput": 2 * 10 / 0.3},
+        {**run, "compute_seconds": 0.1, "compute_deviation": 0.0, "throughput": 2 * 10 / 0.3},
         {**run, "algorithm": "k-sync1", "compute_seconds": None, "version_seconds": 0.2},
     ]
     document = {"settings": settings, "environment": {"ranks": 2}, "runs": runs}

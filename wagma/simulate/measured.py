@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
+
+import numpy as np
 
 from wagma.launch import tables
 from wagma.simulate.engine import simulate
@@ -14,6 +17,7 @@ from wagma.simulate.workload import Workload
 from wagma.units import number_text, percent_text
 
 _BYTES = 4  # of a parameter
+_COMPUTE = ("compute_seconds", "compute_deviation")
 
 
 @dataclass(frozen=True)
@@ -55,20 +59,17 @@ def compare(document: dict[str, Any], network: Network) -> list[Compared]:
     settings, ranks = document["settings"], document["environment"]["ranks"]
     if settings["compute"] is None:
         raise ValueError("the trainings did not emulate computing: measure them with --compute")
-    known = [run["compute_seconds"] for run in document["runs"] if run.get("compute_seconds")]
-    usual = median(known) if known else settings["compute"]
+    known = [run for run in document["runs"] if run.get("compute_seconds")]
+    usual = {
+        "compute_seconds": settings["compute"],
+        "compute_deviation": 0.0,
+        **{name: median(run[name] for run in known) for name in _COMPUTE if known},
+    }
     found = []
     for run in document["runs"]:
         chosen = _method(run["algorithm"], settings)
-        workload = Workload.injected(
-            settings["imbalance"],
-            run.get("compute_seconds") or usual,
-            ranks,
-            settings["steps"],
-            run["seed"],
-            settings["micro_batches"],
-            _BYTES * (settings["parameters"] or 0),
-        )
+        times = run if run.get("compute_seconds") else usual
+        workload = _workload(settings, ranks, run["seed"], *(times[name] for name in _COMPUTE))
         predicted = simulate(chosen, workload, network, run["seed"], consensus=False)
         wasteful = chosen.kind == "server" or chosen.late == "skip"
         found.append(
@@ -86,6 +87,21 @@ def compare(document: dict[str, Any], network: Network) -> list[Compared]:
             )
         )
     return found
+
+
+def _workload(
+    settings: dict[str, Any], ranks: int, seed: int, seconds: float, deviation: float
+) -> Workload:
+    """Return steps of this mean time, with normal jitter and the benchmark's delays."""
+    parts: int = settings["micro_batches"]
+    delayed = Workload.injected(
+        settings["imbalance"], seconds, ranks, settings["steps"], seed, parts
+    )
+    assert delayed.micro_batches is not None
+    shape = delayed.micro_batches.shape
+    jitter = np.random.default_rng(seed).normal(0.0, deviation / math.sqrt(parts), shape)
+    each = np.maximum(delayed.micro_batches + jitter, 0.0)
+    return Workload(each.sum(axis=2), each, _BYTES * (settings["parameters"] or 0))
 
 
 def _method(name: str, settings: dict[str, Any]) -> Method:

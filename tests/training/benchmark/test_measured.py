@@ -127,6 +127,7 @@ def test_own_computing_is_without_delays() -> None:
     one = find("allreduce", settings(), RANKS)
     found = figures(settings(), one, 1, trained(record(0), record(1)), delays)
     assert found["compute_seconds"] == pytest.approx((4 * 0.5 + 4 * 0.5 - 2 * 0.2) / 8)
+    assert found["compute_deviation"] == pytest.approx(np.std([0.5] * 6 + [0.3] * 2))
     short = record(1, micro_batches=3)
     assert run("allreduce", record(0), short)["compute_seconds"] is None
 
