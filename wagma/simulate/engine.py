@@ -18,6 +18,7 @@ from wagma.simulate.stopping import plan
 from wagma.simulate.tally import Tally
 from wagma.simulate.workload import Workload
 from wagma.theory.checks import Floats
+from wagma.units import plural
 
 
 def simulate(
@@ -88,7 +89,7 @@ def simulate(
 def _check(method: Method, workload: Workload) -> None:
     if workload.ranks < method.least_ranks():
         raise ValueError(
-            f"the workload has {workload.ranks} ranks: {method.name} needs "
+            f"the workload has {plural(workload.ranks, 'rank')}: {method.name} needs "
             f"{method.least_ranks()}; give more"
         )
     if method.missed == "fast-forward" and (
@@ -107,8 +108,8 @@ def _periods(compute: Floats, period: int) -> Floats:
     versions, ranks = compute.shape
     if versions < period:
         raise ValueError(
-            f"the workload has {versions} versions: the method averages every {period}; give as "
-            "many or more"
+            f"the workload has {plural(versions, 'version')}: the method averages every {period}; "
+            "give as many or more"
         )
     whole = versions // period * period
     summed: Floats = compute[:whole].reshape(-1, period, ranks).sum(axis=1)

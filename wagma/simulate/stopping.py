@@ -10,6 +10,7 @@ from wagma.simulate.workload import Workload
 from wagma.theory.cannikin import ClusterModel, NodeModel, opt_perf
 from wagma.theory.checks import Floats
 from wagma.theory.dropcompute import choose_threshold
+from wagma.units import plural
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ def _stopped(method: Method, workload: Workload, communication: float) -> Planne
     if isinstance(method.threshold, str):
         if periods <= first:
             raise ValueError(
-                f"the workload has {workload.versions} versions: {method.name} measures "
+                f"the workload has {plural(workload.versions, 'version')}: {method.name} measures "
                 f"{first * period} before it drops anything; give more, or a threshold"
             )
         measured = times[:, :first].transpose(1, 0, 2)
@@ -83,8 +84,8 @@ def _units(method: Method, workload: Workload) -> Floats:
         whole = workload.versions // period * period
         if whole == 0:
             raise ValueError(
-                f"the workload has {workload.versions} versions: {method.name} has periods of "
-                f"{period}; give as many or more"
+                f"the workload has {plural(workload.versions, 'version')}: {method.name} has "
+                f"periods of {period}; give as many or more"
             )
         return workload.compute[:, :whole].reshape(workload.ranks, -1, period)
     if parts is None or parts.shape[2] < 2:
