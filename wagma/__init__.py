@@ -1,4 +1,4 @@
-"""Wait-avoiding group averaging for data-parallel training on CPUs.
+"""Wait-avoiding group averaging for data-parallel training.
 
 ``wagma.collectives`` holds the collectives; this package holds what trains with them:
 `DistributedOptimizer` with `WAGMA` or one of the algorithms that it is compared with
