@@ -148,10 +148,9 @@ def test_slow_rank_and_cause_are_named(path: Path, method: str, cause: str) -> N
         assert others > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
 
 
-def test_ranks_that_are_alike_are_not_blamed(path: Path) -> None:
+def test_sizes_and_passes_of_a_training_with_wagma(path: Path) -> None:
     profile = recorded(path, train_allreduce, None)
-    share = profile.diagnosis().seconds / profile.own.mean()
-    assert profile.diagnosis().slow_rank is None or share < 1  # a busy machine may make it slow
+    assert 0 < profile.hook_share < 0.3  # 0.003 on a machine that does nothing else
     assert profile.model_bytes == 37 * 8
     assert profile.micro_batches is not None
     assert profile.micro_batches.shape == (SIZE, STEPS - WARMUP, 1)
