@@ -143,6 +143,8 @@ static void place(wagma_segment *s, cursor *c) {
     align(&item, unit);
     s->item_step = item.at;
     s->item_memory = s->policy.device ? s->bytes_n : huge ? segment_array_memory(n) : item.at;
+    const uint64_t items = (uint64_t)s->buffers + (uint64_t)s->rounds;
+    c->failed |= product(c, items, s->item_memory) > (uint64_t)INT64_MAX;
     s->o_contribution = reserve(&region, unit, product(c, (uint64_t)s->buffers, s->item_step));
     s->o_result = reserve(&region, unit, product(c, (uint64_t)s->rounds, s->item_step));
 

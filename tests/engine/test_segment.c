@@ -167,6 +167,11 @@ static void test_memory_of_a_rank(void) {
           "%s", wagma_last_error());
     o.group_size = 9;
     CHECK(wagma_segment_memory(&o, &first, &most) == WAGMA_EINVAL, "a group of 9 of 8");
+    o = options_for(2, 2, 1, INT64_C(1) << 59); /* 5 arrays of 2^61 bytes are more than 2^63 */
+    o.memory = WAGMA_MEMORY_DEVICE;
+    CHECK(wagma_segment_memory(&o, &first, &most) == WAGMA_EINVAL &&
+              strstr(wagma_last_error(), "count is 576460752303423488"),
+          "first is %lu: %s", (long)first, wagma_last_error());
 }
 
 static void test_limit(void) {
