@@ -114,6 +114,9 @@ int handle_leave_call(wagma_handle *h, int status) {
     return status;
 }
 
+/* x of calls that have no elements and no x. */
+static unsigned char no_elements;
+
 /* A new call, unless its arguments are wrong or another one is in progress. */
 static int begin(wagma_handle *h, void *x, double weight, int sync) {
     int status = handle_check_ready(h);
@@ -137,7 +140,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     c->explicit_sync = sync;
     c->version = h->version;
     c->next = h->version + 1;
-    c->x = x;
+    c->x = x ? x : &no_elements;
     c->weight = weight;
     c->began = c->counted = clock_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;
@@ -159,7 +162,7 @@ static int check_pending(const wagma_handle *h, const void *x) {
         return error_set(WAGMA_EINVAL,
                          "no call of this handle is in progress: start one first, with "
                          "wagma_start() or wagma_post()");
-    if (x != h->call.x)
+    if ((x ? x : &no_elements) != h->call.x)
         return error_set(WAGMA_EINVAL, "x=%p: the call was started with %p", x, h->call.x);
     return WAGMA_OK;
 }

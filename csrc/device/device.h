@@ -25,8 +25,8 @@ typedef struct device_record {
 } device_record;
 
 typedef struct device_calls {
-    /* Allocates memory of the device, which the caller owns; aligned to 256 bytes. WAGMA_ENOMEM:
-     * there is none. */
+    /* Allocates memory of the device, which the caller owns; aligned to 256 bytes. It must not wait
+     * for queued work: the caller of a handle may hold that back. WAGMA_ENOMEM: there is none. */
     int (*alloc)(wagma_device *d, size_t bytes, void **memory);
     /* Frees it. No work of this device that uses it is queued any more; the ranks that have opened
      * it may go on. */

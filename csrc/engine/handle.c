@@ -14,7 +14,7 @@ static int create_arrays(wagma_handle *h) {
     h->versions = calloc(n, sizeof *h->versions);
     h->inputs = calloc(n, sizeof *h->inputs);
     h->outputs = calloc(n, sizeof *h->outputs);
-    h->weights = calloc(n, sizeof *h->weights);
+    h->weights = calloc(n + 1, sizeof *h->weights);
     return h->members && h->contributors && h->versions && h->inputs && h->outputs && h->weights &&
            rank_stats_create(h) == 0;
 }

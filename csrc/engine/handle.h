@@ -66,7 +66,7 @@ struct wagma_handle {
     int64_t *versions;     /* [P] */
     const void **inputs;   /* [P] scratch for kernels */
     void **outputs;        /* [P] scratch */
-    double *weights;       /* [P] scratch */
+    double *weights;       /* [P + 1] scratch */
 };
 
 /* The word for a wait in messages. */

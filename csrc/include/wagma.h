@@ -125,8 +125,9 @@ WAGMA_API void wagma_device_close(wagma_device *device);
  * and arrays are reduced out of place, too. There is no wagma_shared_array().
  *
  * The caller frees the stream after the handle, and the device after the segment. wagma_close()
- * waits for the caller's stream, and for ranks of other processes until they have opened the memory
- * of this rank that they may still need. */
+ * waits for the caller's stream (if `timeout`, an interrupt or wagma_fail() ends that wait, it
+ * returns the error, and this rank has failed for the others), and for ranks of other processes
+ * until they have opened the memory of this rank that they may still need. */
 WAGMA_API int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
                               const void *initial, double weight, const wagma_hooks *hooks,
                               wagma_handle **handle);

@@ -165,15 +165,15 @@ enum handle_presence handle_segment_presence(wagma_handle *h, int rank, int *has
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-int handle_segment_depart(wagma_handle *h, void (*depart)(wagma_handle *h)) {
+int handle_segment_depart(wagma_handle *h, int (*depart)(wagma_handle *h)) {
+    int status = WAGMA_OK;
     handle_segment_enter(h);
     if (handle_check_open(h) == WAGMA_OK) {
-        if (depart)
-            depart(h);
-        handle_segment_leave(h, SEGMENT_DEPARTED);
+        status = depart ? depart(h) : WAGMA_OK;
+        handle_segment_leave(h, status == WAGMA_OK ? SEGMENT_DEPARTED : SEGMENT_FAILED);
     }
     handle_segment_leave_call(h);
-    return WAGMA_OK;
+    return status;
 }
 
 int handle_segment_close(wagma_handle *h) {

@@ -47,8 +47,8 @@ void handle_segment_fail(wagma_handle *h);
     .presence = handle_segment_presence, .fail = handle_segment_fail
 
 /* Depart, as close() does: call `depart` of the executor (NULL: nothing to do) before the other
- * ranks see this one leave. */
-int handle_segment_depart(wagma_handle *h, void (*depart)(wagma_handle *h));
+ * ranks see this one leave. WAGMA_OK, or the error of `depart`, with which the rank has failed. */
+int handle_segment_depart(wagma_handle *h, int (*depart)(wagma_handle *h));
 /* End free(): release the state itself, and the segment. */
 void handle_segment_free(wagma_handle *h);
 

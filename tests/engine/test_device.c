@@ -1,51 +1,16 @@
 /* Arrays on simulated devices: the order of streams and calls, what is refused, and what goes wrong
- * at creation. test_device_fuzz.c and test_device_fuzz_threads.c have the results of all policies,
- * test_device_ends.c has ranks that leave. */
+ * at creation. test_device_busy.c has devices that are full or busy, test_device_fuzz.c and
+ * test_device_fuzz_threads.c have the results of all policies, test_device_ends.c has ranks that
+ * leave. */
 /* short run: c asan tsan */
 #include "check.h"
-#include "contribution.h"
-#include "place.h"
-#include "support.h"
+#include "device_stage.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT = 20011, BYTES = COUNT * (int)sizeof(double) };
-
 static double host[BYTES / sizeof(double)];
-
-/* One thread plays the ranks; x[r] is rank r's array, which holds its contribution -1. */
-typedef struct stage {
-    cast cast;
-    void *x[RANKS_MAX];
-    rank me[RANKS_MAX];
-} stage;
-
-static void put(int r, void *array, int64_t version) {
-    contribute(WAGMA_F64, host, r, version, COUNT);
-    place_put(place_of(r), array, host, BYTES);
-}
-
-static int open_stage(stage *s, const wagma_options *o, uint64_t seed) {
-    const void *initial[RANKS_MAX];
-    places_begin(o->size, seed, BYTES);
-    for (int r = 0; r < o->size; r++) {
-        initial[r] = s->x[r] = place_new(place_of(r), BYTES);
-        put(r, s->x[r], -1);
-    }
-    const int made = cast_open(&s->cast, o, initial, NULL);
-    for (int r = 0; r < o->size; r++)
-        s->me[r] = (rank){.rank = r, .size = o->size, .segment = s->cast.segment};
-    return made;
-}
-
-static void close_stage(stage *s) {
-    for (int r = 0; r < s->cast.size; r++)
-        place_free(place_of(r), s->x[r]);
-    cast_close(&s->cast);
-    places_end();
-}
 
 static void expect_outcome(const stage *s, int r, const void *array, const wagma_outcome *o) {
     expect_result(&s->me[r], place_look(place_of(r), array, BYTES), o);
@@ -59,7 +24,7 @@ static void test_posted_before_x_is_there(void) {
         wagma_options options = options_of(3, 3, 1, COUNT);
         wagma_outcome o;
         stage s;
-        CHECK(open_stage(&s, &options, seed), "%s", wagma_last_error());
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
         machine_hold(place_of(0)->device, place_of(0)->stream[0]);
         put(0, s.x[0], 0);
         EXPECT(wagma_post(s.cast.handle[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
@@ -80,7 +45,7 @@ static void test_posted_before_x_is_there(void) {
         EXPECT(wagma_finish(s.cast.handle[0], s.x[0], &o) == WAGMA_OK && o.late, "late %d: %s",
                o.late, wagma_last_error());
         expect_outcome(&s, 0, s.x[0], &o);
-        close_stage(&s);
+        stage_close(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }
@@ -90,7 +55,7 @@ static void test_out_of_place(void) {
     for (uint64_t seed = 0; seed < 16 / SLOWDOWN + 1; seed++) {
         wagma_options options = options_of(2, 2, 1 + (int)(seed % 2), COUNT);
         stage s;
-        CHECK(open_stage(&s, &options, seed), "%s", wagma_last_error());
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
         for (int64_t t = 0; t < 6; t++) {
             void *buffer[2];
             wagma_outcome o[2];
@@ -115,7 +80,7 @@ static void test_out_of_place(void) {
                 expect_result(&s.me[r], seen, &o[r]);
             }
         }
-        close_stage(&s);
+        stage_close(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }
@@ -127,7 +92,7 @@ static void test_result_on_the_callers_stream(void) {
         wagma_outcome o;
         stage s;
         options.late = seed % 2 ? WAGMA_LATE_SKIP : WAGMA_LATE_STALE;
-        CHECK(open_stage(&s, &options, seed), "%s", wagma_last_error());
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
         for (int64_t t = 0; t < 4; t++) {
             put(0, s.x[0], t);
             EXPECT(wagma_allreduce(s.cast.handle[0], s.x[0], 2, &o) == WAGMA_OK, "%s",
@@ -137,23 +102,14 @@ static void test_result_on_the_callers_stream(void) {
                 EXPECT(seen[i] == 2 * contribution(WAGMA_F64, 0, t, i), "x[%" PRId64 "] is %g", i,
                        seen[i]);
         }
-        close_stage(&s);
+        stage_close(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }
 
-/* Posts the contribution of version t, and goes on until it is published. */
-static void publish(stage *s, int r, void *array, int64_t t) {
-    put(r, array, t);
-    int status = wagma_post(s->cast.handle[r], array, 1, 0);
-    while (status == WAGMA_INPROGRESS && published(s->cast.segment, r) < t)
-        status = wagma_test(s->cast.handle[r], array, NULL);
-    EXPECT(status == WAGMA_INPROGRESS, "status %d: %s", status, wagma_last_error());
-}
-
 /* A call of ranks 1 and 2, of which rank 2 pins the version. */
 static void call_both(stage *s, int64_t t) {
-    publish(s, 1, s->x[1], t);
+    EXPECT(publish(s, 1, s->x[1], t) == WAGMA_INPROGRESS, "it is over");
     put(2, s->x[2], t);
     for (int r = 2; r > 0; r--) {
         wagma_handle *h = s->cast.handle[r];
@@ -171,10 +127,10 @@ static void test_view_of_another_rank(void) {
         wagma_outcome o;
         void *buffer;
         stage s;
-        CHECK(open_stage(&s, &options, seed), "%s", wagma_last_error());
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
         wagma_handle *h = s.cast.handle[0];
         EXPECT(wagma_next_contribution(h, &buffer) == WAGMA_OK, "%s", wagma_last_error());
-        publish(&s, 0, buffer, 0);
+        EXPECT(publish(&s, 0, buffer, 0) == WAGMA_INPROGRESS, "it is over");
         put(2, s.x[2], 0);
         EXPECT(wagma_allreduce(s.cast.handle[2], s.x[2], 1, NULL) == WAGMA_OK, "%s",
                wagma_last_error());
@@ -193,7 +149,7 @@ static void test_view_of_another_rank(void) {
         machine_release(p->device);
         EXPECT(wagma_finish(h, s.x[0], &o) == WAGMA_OK, "%s", wagma_last_error());
         expect_outcome(&s, 0, s.x[0], &o);
-        close_stage(&s);
+        stage_close(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }
@@ -206,7 +162,7 @@ static void test_stream_changes(void) {
         wagma_outcome o;
         void *buffer;
         stage s;
-        CHECK(open_stage(&s, &options, seed), "%s", wagma_last_error());
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
         wagma_handle *h = s.cast.handle[0];
         EXPECT(wagma_next_contribution(h, &buffer) == WAGMA_OK, "%s", wagma_last_error());
         put(0, buffer, 0);
@@ -227,9 +183,53 @@ static void test_stream_changes(void) {
         machine_release(p->device);
         EXPECT(wagma_finish(h, s.x[0], &o) == WAGMA_OK, "%s", wagma_last_error());
         expect_outcome(&s, 0, s.x[0], &o);
-        close_stage(&s);
+        stage_close(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
+}
+
+/* The last stream stays the caller's. */
+static void test_stream_change_fails(void) {
+    wagma_options options = options_of(1, 1, 1, COUNT);
+    place *p = place_of(0);
+    wagma_outcome o;
+    stage s;
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    wagma_handle *h = s.cast.handle[0];
+    machine_fail(p->device, MACHINE_RECORD, 1);
+    EXPECT(wagma_set_stream(h, p->stream[1]) == WAGMA_ESYS, "it did not fail");
+    machine_hold(p->device, p->stream[0]);
+    put(0, s.x[0], 0);
+    EXPECT(wagma_post(h, s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
+    for (int left = 100; left > 0 && published(s.cast.segment, 0) < 0; left--)
+        (void)wagma_test(h, s.x[0], &o);
+    EXPECT(published(s.cast.segment, 0) == -1, "published before x is produced");
+    machine_release(p->device);
+    EXPECT(wagma_finish(h, s.x[0], &o) == WAGMA_OK, "%s", wagma_last_error());
+    expect_outcome(&s, 0, s.x[0], &o);
+    stage_close(&s);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* Calls without elements need no x, wherever arrays are. */
+static void test_no_elements(void) {
+    for (int late = WAGMA_LATE_STALE; late <= WAGMA_LATE_CARRY; late++)
+        for (int size = 1; size <= 3; size++)
+            for (int device = 0; device < 2; device++) {
+                cast c;
+                arrays_on_devices = device;
+                wagma_options o = options_of(size, size, 1, 0);
+                o.late = late;
+                places_begin(size, 1, 0);
+                CHECK(cast_open(&c, &o, NULL, NULL), "%s", wagma_last_error());
+                for (int t = 0; t < 3; t++)
+                    for (int r = 0; r < size; r++)
+                        EXPECT(wagma_allreduce(c.handle[r], NULL, 1, NULL) == WAGMA_OK, "%s",
+                               wagma_last_error());
+                cast_drop(&c);
+                places_end();
+                CHECK(expectations_failed() == 0, "P=%d late %d device %d", size, late, device);
+            }
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ static void test_nothing_in_shared_memory(void) {
     stage s;
     CHECK(wagma_segment_memory(&options, &first, &most) == WAGMA_OK, "%s", wagma_last_error());
     EXPECT(first == UINT64_C(5) * BYTES && most > first, "%" PRIu64 " to %" PRIu64, first, most);
-    CHECK(open_stage(&s, &options, 1), "%s", wagma_last_error());
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
     EXPECT(file_bytes(s.cast.segment) < BYTES, "%" PRIu64 " bytes in /dev/shm",
            file_bytes(s.cast.segment));
     wagma_stats stats;
@@ -248,7 +248,7 @@ static void test_nothing_in_shared_memory(void) {
     EXPECT(stats.segment_bytes >= first, "%" PRIu64, stats.segment_bytes);
     EXPECT(!wagma_shared_array(s.cast.handle[0]) && strstr(wagma_last_error(), "on a device"), "%s",
            wagma_last_error());
-    close_stage(&s);
+    stage_close(&s);
     CHECK(expectations_failed() == 0, "see above");
 }
 
@@ -359,6 +359,8 @@ int main(void) {
     RUN(test_result_on_the_callers_stream);
     RUN(test_view_of_another_rank);
     RUN(test_stream_changes);
+    RUN(test_stream_change_fails);
+    RUN(test_no_elements);
     RUN(test_nothing_in_shared_memory);
     RUN(test_refused);
     RUN(test_one_device_fails);

@@ -6,6 +6,7 @@
  * looked at again and never remembered. */
 #include "shm/avoiding/executor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +35,8 @@ static int run(wagma_handle *h, enum call_mode mode) {
             e->publishing = 0;
             trace_now(h->trace, TRACE_ARRIVAL, h->call.version, -1, 0);
             wait_ring_window(s, h->rank);
+            if (mode == CALL_POLL) /* the caller may stay away: another member has to pin */
+                wait_ring(s, h->call.members, h->call.n, h->rank);
         }
         if (action == ROUND_WAIT) {
             if ((status = avoiding_pause(h, mode)) != WAGMA_OK)
@@ -72,16 +75,27 @@ static int run(wagma_handle *h, enum call_mode mode) {
     }
 }
 
+/* End the use of x after a call that ended with `status`. Return the first error. */
+static int end_use(wagma_handle *h, int status) {
+    const struct avoiding_plane *plane = avoiding_of(h)->plane;
+    char said[1024];
+    if (!plane) {
+        const int kept = avoiding_keep_x(h, status != WAGMA_OK);
+        return kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
+    }
+    snprintf(said, sizeof said, "%s", wagma_last_error());
+    const int ended = plane->end(h);
+    return status == WAGMA_OK ? ended : error_set(status, "%s", said);
+}
+
 /* Run a call, and fill in its outcome when it is over. */
 static int run_call(wagma_handle *h, enum call_mode mode) {
-    const struct avoiding_executor *e = h->state;
     int status = run(h, mode);
     if (status == WAGMA_INPROGRESS)
         return status;
     if (status == WAGMA_OK)
         status = avoiding_outcome(h);
-    const int kept = e->plane ? e->plane->end(h) : avoiding_keep_x(h, status != WAGMA_OK);
-    status = kept == WAGMA_OK ? status : kept; /* x must not be touched: no other error matters */
+    status = end_use(h, status);
     if (status != WAGMA_OK)
         return status;
     grace_return(&avoiding_of(h)->grace, handle_segment(h), h);
@@ -94,6 +108,7 @@ static int begin(wagma_handle *h, enum call_mode mode) {
     const int viewed = e->local.kept || e->results_count > 0;
     e->taken = 0;
     e->slice_ns = 0;
+    e->computed = 0;
     e->results_count = 0;
     e->counted = 0;
     e->posted = mode == CALL_POST;
@@ -165,16 +180,18 @@ double avoiding_carried_weight(const wagma_handle *h) {
     return avoiding_of(h)->carries ? avoiding_of(h)->carried_weight : 0;
 }
 
-static void depart(wagma_handle *h) {
+static int depart(wagma_handle *h) {
     struct avoiding_executor *e = h->state;
     const struct round_input input = {0};
-    if (e->plane)
-        e->plane->depart(h);
+    const int status = e->plane ? e->plane->depart(h) : WAGMA_OK;
+    if (status != WAGMA_OK)
+        return status;
     round_begin_departure(&e->local);
     while (round_run(&e->context, &e->local, h->call.members, input) != ROUND_RETURN)
         ;
     if (e->plane)
         e->plane->departed(h);
+    return WAGMA_OK;
 }
 
 int avoiding_close(wagma_handle *h) {
@@ -237,7 +254,7 @@ int avoiding_make(wagma_handle *h, const struct executor_request *request,
     e->members_u = calloc((size_t)s->size, sizeof *e->members_u);
     e->missing = calloc((size_t)s->size, sizeof *e->missing);
     e->block = malloc(AVOIDING_BLOCK_BYTES);
-    e->shifted = calloc((size_t)s->size, sizeof *e->shifted);
+    e->shifted = calloc((size_t)s->size + 1, sizeof *e->shifted);
     const struct policy *p = &h->policy;
     const size_t results = p->ordered ? (size_t)s->options.window + 1 : 1;
     e->results = calloc(results, sizeof *e->results);

@@ -46,7 +46,7 @@ struct avoiding_plane {
     /* End the use of x, whether the call succeeded or not. */
     int (*end)(wagma_handle *h);
     /* Before this rank departs: wait until the caller reads no result any more. */
-    void (*depart)(wagma_handle *h);
+    int (*depart)(wagma_handle *h);
     /* Afterwards: wait for ranks that could not read this rank's arrays any more when it is gone.
      */
     void (*departed)(wagma_handle *h);
@@ -64,8 +64,9 @@ struct avoiding_executor {
     uint64_t asked;                     /* version of the last pinned() question; 0: none */
     uint32_t asked_leader;              /* leader of this rank's group of that version */
     int committed_contributions, committed_rounds;
-    int posted;     /* this call */
-    int publishing; /* a contribution was written, the next step publishes it */
+    int posted;        /* this call */
+    uint64_t computed; /* ns that this call waited until its x was computed */
+    int publishing;    /* a contribution was written, the next step publishes it */
 
     /* round local.c of version local.u, looked up once by take() of data.c */
     uint64_t taken;         /* version; 0: none */
@@ -96,7 +97,7 @@ struct avoiding_executor {
 
     /* memory */
     int32_t *scratch, *members_u, *missing; /* [P] */
-    const void **shifted;                   /* [P] */
+    const void **shifted;                   /* [P + 1] */
     unsigned char *block;
     struct ways stores; /* into contributions */
     int streams_x;      /* x is written by streaming stores, where it is not in the cache already */

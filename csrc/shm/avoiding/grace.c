@@ -125,7 +125,8 @@ void grace_return(struct grace *g, const wagma_segment *s, const struct wagma_ha
     if (!g->automatic)
         return;
     /* a posted call: what it computed meanwhile counts, so its own work does too */
-    g->returned = avoiding_of(h)->posted ? h->call.began + h->call.waited : clock_now();
+    const struct avoiding_executor *e = h->state;
+    g->returned = e->posted ? h->call.began + h->call.waited : clock_now() - e->computed;
     if (h->call.sync || h->call.n < 2)
         return;
     struct grace_pending *p = &g->pending[g->next_pending];

@@ -9,6 +9,8 @@ static size_t bytes_of(const wagma_handle *h, uint64_t elements) {
 
 static int copy(wagma_handle *h, void *out, const void *in, uint64_t count) {
     struct device_executor *d = device_of(h);
+    if (count == 0)
+        return WAGMA_OK;
     d->queued = 1;
     return d->device->calls->copy(d->device, d->stream, out, in, bytes_of(h, count));
 }
@@ -16,6 +18,8 @@ static int copy(wagma_handle *h, void *out, const void *in, uint64_t count) {
 static int sum(wagma_handle *h, void *out, const void *const *in, const double *weights, int n,
                double divisor, uint64_t count) {
     struct device_executor *d = device_of(h);
+    if (count == 0)
+        return WAGMA_OK;
     d->queued = 1;
     return d->device->calls->sum(d->device, d->stream, avoiding_dtype(h), out, in, weights, n,
                                  divisor, count);
@@ -108,15 +112,38 @@ static int copy_slice(wagma_handle *h) {
     return deliver(h, out, at, avoiding_result(h, e->local.c) + bytes_of(h, at), count);
 }
 
-/* Elements [at, at + count) of the result from the inputs, with nothing that others read. */
-static int reduce_apart(wagma_handle *h, uint64_t at, uint64_t count) {
-    struct device_executor *d = device_of(h);
+/* A stored result of 16 bits is rounded before x is added. */
+static int add_to_rounded(wagma_handle *h, unsigned char *out, uint64_t at, uint64_t count) {
     const struct avoiding_executor *e = h->state;
-    unsigned char *out = avoiding_destination(h);
-    if (!out || (!d->scratch && !(d->scratch = e->plane->private_new(h))))
+    void *scratch = device_of(h)->scratch;
+    const uint64_t step = handle_segment(h)->slice_count;
+    int status = WAGMA_OK;
+    for (uint64_t i = 0; i < count && status == WAGMA_OK; i += step) {
+        const uint64_t n = count - i < step ? count - i : step;
+        status = sum_inputs(h, scratch, at + i, n, e->merge.stored);
+        if (status == WAGMA_OK)
+            status = deliver(h, out, at + i, scratch, n);
+    }
+    return status;
+}
+
+/* Elements [at, at + count) of the result from the inputs, with nothing that others read. x is one
+ * input more where it is added: sums of larger elements have the same bits as in two steps. */
+static int reduce_apart(wagma_handle *h, uint64_t at, uint64_t count) {
+    struct avoiding_executor *e = h->state;
+    unsigned char *out;
+    if (e->merge.weight == 0)
+        return WAGMA_OK;
+    if (!(out = avoiding_destination(h)))
         return WAGMA_ENOMEM;
-    const int status = sum_inputs(h, d->scratch, at, count, e->merge.stored);
-    return status == WAGMA_OK ? deliver(h, out, at, d->scratch, count) : status;
+    if (e->merge.adds && device_of(h)->scratch)
+        return add_to_rounded(h, out, at, count);
+    const size_t offset = bytes_of(h, at);
+    avoiding_shift_inputs(h, at);
+    e->shifted[e->n] = (const unsigned char *)h->call.x + offset;
+    h->weights[e->n] = e->merge.own;
+    return sum(h, out + offset, e->shifted, h->weights, e->n + e->merge.adds, e->merge.divisor,
+               count);
 }
 
 static int redo_slice(wagma_handle *h) {
@@ -128,13 +155,7 @@ static int redo_slice(wagma_handle *h) {
 
 static int reduce_private(wagma_handle *h) {
     const struct avoiding_executor *e = h->state;
-    const uint64_t count = (uint64_t)avoiding_elements(h);
-    if (e->merge.weight == 0 || e->n == 1)
-        return WAGMA_OK;
-    if (!e->local.fresh)
-        return reduce_apart(h, 0, count);
-    unsigned char *out = avoiding_destination(h);
-    return out ? sum_inputs(h, out, 0, count, e->merge.divisor) : WAGMA_ENOMEM;
+    return e->n == 1 ? WAGMA_OK : reduce_apart(h, 0, (uint64_t)avoiding_elements(h));
 }
 
 /* Check that what the action reads or shows could be opened. */

@@ -23,8 +23,12 @@ static void private_free(const wagma_handle *h, unsigned char *memory) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void depart(wagma_handle *h) {
-    device_drain(h);
+static int depart(wagma_handle *h) {
+    h->call = (call){.version = h->version, .began = clock_now(), .counted = clock_now()};
+    int status = device_follow(h);
+    if (status == WAGMA_OK)
+        status = device_mark(h);
+    return status == WAGMA_OK ? device_settle(h, CALL_FINISH) : status;
 }
 
 static void destroy(wagma_handle *h) {
@@ -44,7 +48,8 @@ static void destroy(wagma_handle *h) {
 
 static int set_stream(wagma_handle *h, void *stream) {
     const int status = device_follow(h);
-    device_of(h)->caller = stream;
+    if (status == WAGMA_OK)
+        device_of(h)->caller = stream;
     return status;
 }
 
@@ -78,6 +83,16 @@ static int write_initial(wagma_handle *h, const void *initial) {
     return status == WAGMA_OK ? d->device->calls->synchronise(d->device, d->stream) : status;
 }
 
+/* All that a late call can need is made here: the device may be full later. */
+static int make_scratch(wagma_handle *h) {
+    struct device_executor *d = device_of(h);
+    const size_t size = reduce_dtype_size(avoiding_dtype(h));
+    const uint64_t bytes = handle_segment(h)->slice_count * size;
+    return size == 2 && !h->policy.ordered && bytes
+               ? d->device->calls->alloc(d->device, bytes, &d->scratch)
+               : WAGMA_OK;
+}
+
 static int make(wagma_handle *h, const struct executor_request *request) {
     struct device_executor *d = device_of(h);
     const device_calls *calls = request->device->calls;
@@ -92,6 +107,8 @@ static int make(wagma_handle *h, const struct executor_request *request) {
         status = calls->event_new(d->device, &d->done);
     if (status == WAGMA_OK)
         status = device_peers_make(h);
+    if (status == WAGMA_OK)
+        status = make_scratch(h);
     return status == WAGMA_OK ? write_initial(h, request->initial) : status;
 }
 

@@ -21,14 +21,14 @@ struct device_executor {
     void *caller; /* the caller's stream */
     void *stream; /* the engine's */
     void *called, *done;
-    int reducing;           /* `done` marks a slice */
-    int pending;            /* the next step waits for `done` */
-    int queued;             /* work was queued since `done` was recorded */
-    uint64_t recorded;      /* ns, when it was */
-    int full;               /* the device has refused memory in this call */
-    uint64_t *opened;       /* [P] value of segment_exported() up to which items are opened */
-    void ***items;          /* [P][buffers + rounds]; NULL: not opened. Of this rank: all NULL */
-    unsigned char *scratch; /* N bytes on first use */
+    int reducing;      /* `done` marks a slice */
+    int pending;       /* the next step waits for `done` */
+    int queued;        /* work was queued since `done` was recorded */
+    uint64_t recorded; /* ns, when it was */
+    uint64_t refused;  /* ns: when the device refused memory; it is asked once a heartbeat */
+    uint64_t *opened;  /* [P] value of segment_exported() up to which items are opened */
+    void ***items;     /* [P][buffers + rounds]; NULL: not opened. Of this rank: all NULL */
+    void *scratch;     /* a slice, of 16-bit elements to which x may be added; else NULL */
 };
 
 static inline struct device_executor *device_of(const wagma_handle *h) {

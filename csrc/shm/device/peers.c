@@ -30,9 +30,11 @@ static void tell(wagma_handle *h, int contributions, int rounds) {
 
 static int add(wagma_handle *h, int k) {
     struct device_executor *d = device_of(h);
-    if (!d->full)
-        d->full = device_owned_add(handle_segment(h), h->rank, k) != WAGMA_OK;
-    return d->full ? -1 : 0;
+    const uint64_t now = clock_now();
+    if (d->refused != 0 && now - d->refused < WAIT_HEARTBEAT_NS)
+        return -1;
+    d->refused = device_owned_add(handle_segment(h), h->rank, k) == WAGMA_OK ? 0 : now;
+    return d->refused != 0 ? -1 : 0;
 }
 
 int device_add_contribution(wagma_handle *h, int b) {
@@ -236,7 +238,6 @@ void device_await_openers(wagma_handle *h) {
     static const struct call_wait wait = {.go_on = find_openers, .look = look_for_openers};
     int n, over = 0;
     stop_opening(h);
-    h->call = (call){.version = h->version, .began = clock_now(), .counted = clock_now()};
     if (find_openers(h, &n, &over) == WAGMA_OK && !over)
         (void)call_wait(h, TRACE_FOR_DRAIN, WAIT_ANY_PAUSES, &wait, &n);
 }

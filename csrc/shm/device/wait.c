@@ -20,7 +20,6 @@ int device_follow(const wagma_handle *h) {
 
 /* The first step gives up results that the caller has looked at: its reads have to be done. */
 int device_begin(wagma_handle *h, int viewed) {
-    device_of(h)->full = 0;
     int status = device_follow(h);
     if (status == WAGMA_OK)
         status = device_open(h);
@@ -42,19 +41,35 @@ static int look(wagma_handle *h, void *context, int *over) {
     return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
 }
 
-int device_settle(wagma_handle *h, enum call_mode mode) {
+/* Before this rank's publication what is awaited is x, which the caller computes. */
+static int await_done(wagma_handle *h, enum call_mode mode) {
     static const struct call_wait wait = {.go_on = find_done, .look = look, .nap = NAP_NS};
+    struct avoiding_executor *e = h->state;
+    const uint64_t waited = h->call.waited;
+    const int status = call_wait(h, TRACE_FOR_DEVICE,
+                                 mode == CALL_FINISH  ? WAIT_ANY_PAUSES
+                                 : mode == CALL_START ? WAIT_START_PAUSES
+                                                      : WAIT_NO_PAUSE,
+                                 &wait, NULL);
+    /* relaxed: written by this rank */
+    if (round_version(atomic_load_explicit(segment_pub(handle_segment(h), h->rank),
+                                           memory_order_relaxed)) < e->local.t) {
+        e->computed += h->call.waited - waited;
+        h->call.waited = waited;
+    }
+    return status;
+}
+
+int device_settle(wagma_handle *h, enum call_mode mode) {
     struct device_executor *d = device_of(h);
     int over = 0;
     if (!d->pending)
         return WAGMA_OK;
     int status = find_done(h, NULL, &over);
     if (status == WAGMA_OK && !over)
-        status = call_wait(h, TRACE_FOR_DEVICE,
-                           mode == CALL_FINISH  ? WAIT_ANY_PAUSES
-                           : mode == CALL_START ? WAIT_START_PAUSES
-                                                : WAIT_NO_PAUSE,
-                           &wait, NULL);
+        status = await_done(h, mode);
+    if (status == WAGMA_INPROGRESS)
+        d->reducing = 0; /* the caller is away: how long the slice takes is not known */
     if (status != WAGMA_OK)
         return status;
     const uint64_t took = clock_now() - d->recorded;
