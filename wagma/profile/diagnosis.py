@@ -16,6 +16,7 @@ CAUSES: tuple[Cause, ...] = ("input", "compute", "communication")
 
 MIN_STEPS = 10
 LEAST = 0.05  # of the own time of a step: less is no difference
+WORTH = 10  # times the recorded steps: more are not asked for
 _NAMES = {"input": "input (waiting for data)"}
 
 
@@ -74,8 +75,8 @@ def diagnose(profile: TrainingProfile) -> Diagnosis:
         f"No rank is always slow, but the times of single steps differ, most in {_name(cause)}: "
         f"the last rank of a step comes {time_text(seconds)} later than the mean."
     )
-    if mean > LEAST * usual:
-        needed = math.ceil(profile.steps * (sure * error / mean) ** 2)
+    needed = math.ceil(profile.steps * (sure * error / mean) ** 2) if mean > 0 else 0
+    if mean > LEAST * usual and needed <= WORTH * profile.steps:
         words += f" To tell whether rank {rank} is slow takes about {plural(needed, 'step')}."
     return Diagnosis(None, cause, seconds, words)
 
