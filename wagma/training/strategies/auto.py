@@ -49,7 +49,7 @@ class Auto(Algorithm):
 
     A training that averages gradients before its steps (``opt.average_gradients()``,
     ``opt.clip_grad_norm_()``) stays synchronous: WAGMA cannot do that. It also stays so while a
-    rank has left, or takes part without data.
+    rank has left, or takes part without data. Models have to be on the CPU.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
@@ -70,6 +70,8 @@ class Auto(Algorithm):
         what `Algorithm` does; creating the optimizer raises TypeError and ValueError for a wrong
         argument, and what `wagma.profile.load` does.
     """
+
+    on_gpus = False  # its clocks do not wait for a GPU
 
     def __init__(
         self,
