@@ -95,7 +95,7 @@ def test_without_nvcc_the_build_says_one_line_or_ends(path, tmp_path, monkeypatc
     said: list[str] = []
     cuda_library.build(tmp_path, said.append)
     (line,) = said
-    assert line.endswith(": building without the CUDA kernels")
+    assert line.endswith(": building without devices over CUDA")
     assert "\n" not in line
     assert not out.exists()
     monkeypatch.setenv("WAGMA_CUDA", "1")
@@ -145,7 +145,8 @@ def test_the_library_loads_without_a_driver(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stdout
     names = ["nm", "-D", "--defined-only", "--format=just-symbols", library]
     exported = subprocess.run(names, check=True, capture_output=True, text=True).stdout.split()
-    assert exported == ["reduce_cuda_divided_copy", "reduce_cuda_scratch", "reduce_cuda_sum"]
+    kernels = ["reduce_cuda_divided_copy", "reduce_cuda_scratch", "reduce_cuda_sum"]
+    assert exported == [*kernels, "wagma_device_library_close", "wagma_device_library_open"]
     cuda = ctypes.CDLL(str(library))
     x, nothing = ctypes.c_float(1), ctypes.c_void_p()
     copy = (0, ctypes.byref(ctypes.c_float()), ctypes.byref(x), ctypes.c_double(1))
