@@ -296,19 +296,20 @@ cdef class Handle(_HandleState):
     def close(self, sync=False):
         """Leave the collective: weight 0 from the next version on, and no rank waits for this one.
 
-        With transport="shm" `close` is local and does not block. With "mpi" it is collective: it
-        takes part in the versions of other ranks, and returns when all ranks have closed (or
-        failed). Close the collectives of a program in the same order on all ranks. `close` waits
-        for ranks that still call or compute as long as they live: `timeout` counts from a rank's
-        last sign of life. Its progress thread gives these signs; with progress="main" only its
-        calls do. Repeated calls, and calls in a forked child, do nothing.
+        With transport="shm" `close` is local and does not block, but for arrays on a GPU: there it
+        waits for work that uses them, and for ranks that may open this rank's memory. With "mpi" it
+        is collective: it takes part in the versions of other ranks, and returns when all ranks have
+        closed (or failed). Close the collectives of a program in the same order on all ranks.
+        `close` waits for ranks that still call or compute as long as they live: `timeout` counts
+        from a rank's last sign of life. Its progress thread gives these signs; with progress="main"
+        only its calls do. Repeated calls, and calls in a forked child, do nothing.
 
         With `sync` all ranks first take part in one last sync version, without contributions: when
         `close` returns, every rank has called it. This version averages nothing; `sync(x)` does.
 
         Raises:
-            PeerError, StallError: with `sync`, as in `allreduce`; and with transport="mpi", where
-                the handle is closed all the same.
+            PeerError, StallError: with `sync`, as in `allreduce`; and with transport="mpi" or
+                arrays on a GPU, where the handle is closed all the same.
             KeyboardInterrupt, or what another signal handler raised: likewise.
         """
         cdef int status
