@@ -268,7 +268,8 @@ def test_the_hooks_are_all_listed() -> None:
         for name in vars(kind)
         if not name.startswith("_")
     }
-    own = {"attach", "reattach", "resume", "meet", "close", "check_open", "hint"}  # of the base
+    own = {"attach", "reattach", "serve", "resume", "meet", "close"}  # of the base
+    own |= {"check_open", "hint", "options"}
     own |= {"request_stop", "watch_stops", "see_version"}
     called = {"count_versions"}  # by hooks
     values = {
