@@ -179,7 +179,7 @@ static void test_close_ends(void) {
         machine_hold(place_of(0)->device, place_of(0)->stream[0]);
         pthread_create(&thread, NULL, close_it, &c);
         if (fails) {
-            while (!device_of(c.handle)->pending)
+            while (!atomic_load(&segment_presence_of(s.cast.segment, 0)->asleep))
                 sleep_ms(0.2);
             wagma_fail(c.handle);
         }
