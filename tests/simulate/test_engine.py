@@ -105,7 +105,7 @@ def test_k_sync_without_a_server_is_replayed(quorum: int) -> None:
 
 
 def test_k_sync_stops_between_micro_batches() -> None:
-    """Of two learners one takes 1 s, the other 3 s in three parts: it gives up after 1 s or 2 s."""
+    """Give up after 1 s or 2 s: one learner takes 1 s, the other 3 s in three parts."""
     parts = np.array([[[1.0, 0, 0]] * 4, [[1.0, 0, 0]] * 4, [[0.9, 0.5, 1.6]] * 4])
     work = Workload(parts.sum(axis=2), parts)
     served = simulate(method("k-sync1"), work, FREE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from time import perf_counter
 
-# Who ends the steps; the last one that does so decides, because it knows most.
+# What ends the steps; the last kind that does so decides, because it knows most.
 OPTIMIZER, WAGMA, LOOP = range(3)
 
 

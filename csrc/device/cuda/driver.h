@@ -39,7 +39,7 @@ struct driver {
 #undef DRIVER_FIELD
 };
 
-/* Of this process, from driver_load() on. */
+/* Functions of the driver that this process has, from driver_load() on. */
 extern struct driver driver;
 
 /* Find the functions. cudaSuccess, or an error and the name of what failed. Repeated calls are
