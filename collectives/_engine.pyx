@@ -89,6 +89,9 @@ cdef extern from "_ending.h" nogil:
 cdef extern from "base/process.h" nogil:
     uint32_t process_serial()
 
+cdef extern from "base/mix.h" nogil:
+    uint64_t mix_draw(uint64_t seed, uint64_t t, uint32_t lowest, uint32_t rank)
+
 cdef extern from "kernels/reduce.h" nogil:
     ctypedef struct reduce_kernels:
         const char *name
@@ -210,6 +213,24 @@ def group_of(int rank, int size, int group_size, int64_t version, *, str groupin
     if n < 0:
         raise _error(n)
     return tuple([members[i] for i in range(n)])
+
+
+def starter_of(members, int64_t version, *, uint64_t seed=0):
+    """Return the member that starts `version` with quorum "majority".
+
+    Args:
+        members: the ranks of the group, ascending, of which none has departed.
+        version: version of the collective, at least 0.
+        seed: seed of the draws, see `Options`.
+    """
+    cdef uint64_t drawn, least = 0
+    cdef uint32_t lowest = members[0], rank
+    cdef int64_t found = -1
+    for rank in members:
+        drawn = mix_draw(seed, <uint64_t>version + 1, lowest, rank)
+        if found < 0 or drawn < least:
+            found, least = rank, drawn
+    return found
 
 
 GRAPHS = {"ring": WAGMA_GRAPH_RING, "exponential": WAGMA_GRAPH_EXPONENTIAL}

@@ -29,6 +29,8 @@ METHODS = {
     "grace": replace(SYNC, grace=2e-3),
     "ordered-1": replace(method("eager-solo"), window=WINDOW, grace=0.0),
     "ordered-48": replace(method("ksync48"), window=WINDOW, grace=0.0),
+    "ordered-drawn": replace(method("eager-majority"), window=WINDOW, grace=0.0),
+    "groups-drawn": replace(SYNC, quorum="majority"),
 }
 
 
@@ -43,9 +45,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Method, Floats
 
     def decide(of: Method, compute: Floats) -> Fates:
         size = of.group_size if of.kind == "groups" else RANKS
+        quorum = -1 if of.quorum == "majority" else of.quorum
         flags = (int(of.kind == "ordered"), 0)
         times = np.rint(np.array([of.grace, CONTROL, EXCHANGE]) * 1e9).astype(int)
-        head = (RANKS, size, of.quorum, of.sync_period or 0, WINDOW, *flags, *times, VERSIONS)
+        head = (RANKS, size, quorum, of.sync_period or 0, WINDOW, *flags, *times, VERSIONS)
         numbers = [*map(int, head), *np.rint(compute.ravel() * 1e9).astype(int)]
         done = subprocess.run(
             [program, "-"],

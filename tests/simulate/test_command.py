@@ -10,7 +10,7 @@ from documents import blocks
 
 from wagma.cli import Ended, main
 from wagma.profile import TrainingProfile, save
-from wagma.simulate.measured import compare, text
+from wagma.simulate.measured import compare, markdown, text
 from wagma.simulate.network import FREE
 
 QUICK = ("simulate", "--versions", "30", "--imbalance", "paper:1:0.2", "--progress", "never")
@@ -80,7 +80,7 @@ def test_a_profile_gives_times_and_bytes(
 
 
 def test_trainings_are_compared_with_what_was_measured() -> None:
-    """Two ranks, of which rank 1 computes 0.1 s and waits 0.2 s, at each of 8 versions."""
+    """Two ranks, of which rank 0 takes 0.3 s and rank 1, the server, 0.1 s, for 8 versions."""
     settings = {
         "compute": 0.2,
         "imbalance": "one-server:0:0.2",
@@ -96,13 +96,16 @@ def test_trainings_are_compared_with_what_was_measured() -> None:
     # The computing that was measured is that of the simulation, where it is known.
     runs = [
         {**run, "compute_seconds": 0.1, "compute_deviation": 0.0, "throughput": 2 * 10 / 0.3},
-        {**run, "algorithm": "k-sync1", "compute_seconds": None, "version_seconds": 0.2},
+        {**run, "algorithm": "k-sync1", "compute_seconds": None, "version_seconds": 0.15},
     ]
     document = {"settings": settings, "environment": {"ranks": 2}, "runs": runs}
     whole, served = compare(document, FREE)
     assert (whole.figure, whole.error) == ("samples/s", pytest.approx(0.0))
-    assert (served.figure, served.error) == ("versions/s", pytest.approx(1.0))
-    assert "error: median 50.0%, mean 50.0%, largest 100.0% of 2" in text([whole, served])
+    assert (served.figure, served.error) == ("versions/s", pytest.approx(-0.5))
+    assert "error: median 25.0%, mean 25.0%, largest 50.0% of 2" in text([whole, served])
+    assert "| k-sync1 | -50.0% |" in markdown([whole, served])
+    assert "| allreduce; 100.0% |" in markdown([whole, served])
+    assert compare(document, FREE, ["k-sync1"]) == [served]
     with pytest.raises(ValueError, match="did not emulate computing"):
         compare({**document, "settings": {**settings, "compute": None}}, FREE)
 

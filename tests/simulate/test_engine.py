@@ -75,7 +75,7 @@ def test_local_sgd_waits_for_the_slowest_period() -> None:
 def test_k_sync_takes_the_kth_of_the_learners(k: int) -> None:
     work = exponential(8, 400)
     found = simulate(method(f"k-sync{k}"), work, FREE)
-    ordered = np.sort(work.compute[1:], axis=0)
+    ordered = np.sort(work.compute[:-1], axis=0)
     assert found.seconds == pytest.approx(ordered[k - 1].sum())
     assert found.throughput == pytest.approx(400 * k / found.seconds)
 
@@ -106,7 +106,7 @@ def test_k_sync_without_a_server_is_replayed(quorum: int) -> None:
 
 def test_k_sync_stops_between_micro_batches() -> None:
     """Give up after 1 s or 2 s: one learner takes 1 s, the other 3 s in three parts."""
-    parts = np.array([[[1.0, 0, 0]] * 4, [[1.0, 0, 0]] * 4, [[0.9, 0.5, 1.6]] * 4])
+    parts = np.array([[[1.0, 0, 0]] * 4, [[0.9, 0.5, 1.6]] * 4, [[1.0, 0, 0]] * 4])
     work = Workload(parts.sum(axis=2), parts)
     served = simulate(method("k-sync1"), work, FREE)
     # The slow learner begins again at 1.4, 2.3 and 3.2 s; the fast one ends at 1, 2, 3 and 4 s.
@@ -114,6 +114,15 @@ def test_k_sync_stops_between_micro_batches() -> None:
     alone = simulate(method("ksync2"), Workload(work.compute, parts), FREE)
     assert alone.seconds == pytest.approx(4.1)
     assert alone.throughput * alone.seconds == pytest.approx(8)
+
+
+@pytest.mark.parametrize("name", ["k-async1", "k-batch-async1", "kasync1"])
+def test_ranks_end_with_what_they_compute(name: str) -> None:
+    """Updates at 1, 2 and 2.5 s, of which that at 2.5 s is the slow rank's: the other ends at 3."""
+    compute = np.repeat([[1.0], [2.5], [1.0]], 3, axis=1)
+    ranks = 2 if name == "kasync1" else 3  # the last one is the server
+    found = simulate(method(name), Workload(compute[:ranks]), FREE)
+    assert found.seconds == pytest.approx(3.0)
 
 
 def test_drop_compute_drops_what_comes_after_the_threshold() -> None:

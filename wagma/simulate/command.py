@@ -37,6 +37,7 @@ _SETTINGS = (
     *("compute", "imbalance", "profile", "versions", "micro_batches", "bytes"),
     *("network", "ranks_per_node", "seed"),
 )
+_METHODS = "wagma,allreduce,local10,dpsgd,sgp1,eager-majority,adpsgd"
 _NETWORKS = ("none", "node", "ethernet", "infiniband", "slingshot")
 
 
@@ -56,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--methods",
-        default="wagma,allreduce,local10,dpsgd,sgp1,eager-majority,adpsgd",
         metavar="NAMES",
         help="comma-separated names of wagma bench training, and cannikin; all: all without a "
-        "number in the name that the workload allows (default: %(default)s)",
+        f"number in the name that the workload allows (default: {_METHODS}; with --measured those "
+        "that were measured)",
     )
     add(
         "--compute",
@@ -121,8 +122,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="simulate what wagma bench training --json wrote, and compare; of all other options "
-        "only --network counts",
+        "only --network and --methods count",
     )
+    add("--markdown", action="store_true", help="with --measured: a table for documents")
     add("--json", type=Path, metavar="FILE", help="write the rows there")
     add("--plots", type=Path, metavar="DIR", help="draw figures against ranks, PNG, in DIR")
     add_progress(add, "a bar")
@@ -176,7 +178,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from wagma.launch.progress import bar
     from wagma.simulate.rows import rows, text
 
-    methods = _methods(arguments.methods)
+    names = arguments.methods or _METHODS
+    methods = _methods(names)
     network = _network(arguments.network, arguments.ranks_per_node)
     workload = _workloads(arguments)
     if arguments.network == "none" or not workload(arguments.ranks[0]).model_bytes:
@@ -188,7 +191,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     with bar(count, visible=is_shown(arguments.progress)) as advance:
         workloads = (workload(ranks) for ranks in arguments.ranks)
         made, refused = rows(methods, workloads, network, arguments.seed, advance)
-    if not made or (refused and arguments.methods != "all"):
+    if not made or (refused and names != "all"):
         raise ValueError("; ".join(refused))
     sys.stdout.write(text(made))
     if refused:
@@ -205,17 +208,23 @@ def _compare(arguments: argparse.Namespace) -> int:
         OSError: it cannot be read.
     """
     from wagma.report.formats import FormatError, check_schema, loads
-    from wagma.simulate.measured import compare, text
+    from wagma.simulate.measured import compare, markdown, text
 
+    network = _network(arguments.network, arguments.ranks_per_node)
+    named = (
+        None if arguments.methods is None else [each.name for each in _methods(arguments.methods)]
+    )
     found = []
     for path in arguments.measured:
         try:
             document = loads(path.read_bytes())
             check_schema(document, "wagma.report", "training.schema.json")
-            found += compare(document, _network(arguments.network, arguments.ranks_per_node))
+            found += compare(document, network, named)
         except (FormatError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from None
-    sys.stdout.write(text(found))
+    if not found:
+        raise ValueError(f"--methods {arguments.methods}: none of these was measured")
+    sys.stdout.write((markdown if arguments.markdown else text)(found))
     return 0
 
 

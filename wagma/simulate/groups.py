@@ -8,6 +8,7 @@ version before it, for all ranks at once.
 import numpy as np
 import numpy.typing as npt
 
+from wagma.collectives._engine import starter_of
 from wagma.collectives.topology import groups
 from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
@@ -40,7 +41,7 @@ def play(method: Method, compute: Floats, costs: Costs, seed: int, models: Model
         method: of the kind "groups", in which no rank jumps over versions.
         compute: seconds, (versions, P).
         costs: of the communication.
-        seed: of the draws of pairs and of "majority".
+        seed: of the handles, from which pairs and "majority" are drawn.
         models: those of a quadratic objective, or None.
     """
     return _Groups(method, compute, costs, seed, models).play()
@@ -51,7 +52,7 @@ class _Groups:
         self, method: Method, compute: Floats, costs: Costs, seed: int, models: Models | None
     ) -> None:
         self.method, self.compute, self.costs, self.models = method, compute, costs, models
-        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.seed = seed
         self.versions, self.size = compute.shape
         self.window = method.default_window(self.size)
         self.grace = Grace(method.grace, self.size)
@@ -128,7 +129,8 @@ class _Groups:
         rows = np.arange(len(scopes))
         quorum = self.method.quorum
         if quorum == "majority":
-            starters = (self.rng.random(len(scopes)) * counts).astype(np.intp)
+            drawn = [starter_of(row[row >= 0].tolist(), version, seed=self.seed) for row in scopes]
+            starters = np.argmax(scopes == np.array(drawn)[:, np.newaxis], axis=1)
         else:
             most = counts if quorum == "all" else np.minimum(int(quorum), counts)
             starters = order[rows, most - 1]

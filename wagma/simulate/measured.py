@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -14,9 +15,10 @@ from wagma.simulate.engine import simulate
 from wagma.simulate.methods import Method, method
 from wagma.simulate.network import Network
 from wagma.simulate.workload import Workload
-from wagma.units import number_text, percent_text
+from wagma.units import NONE, number_text, percent_text
 
 _BYTES = 4  # of a parameter
+_SEED = 0  # of the benchmark's handles
 _COMPUTE = ("compute_seconds", "compute_deviation")
 
 
@@ -28,7 +30,7 @@ class Compared:
         ranks, imbalance, method: of both.
         figure: what is compared: "samples/s", or "versions/s" where gradients are thrown away.
         measured, predicted: the figure.
-        late: share of late calls, measured, and `late_predicted`.
+        late: share of late calls, measured, and `late_predicted`; None: servers count none.
     """
 
     ranks: int
@@ -37,8 +39,8 @@ class Compared:
     figure: str
     measured: float
     predicted: float
-    late: float
-    late_predicted: float
+    late: float | None
+    late_predicted: float | None
 
     @property
     def error(self) -> float:
@@ -46,12 +48,15 @@ class Compared:
         return self.predicted / self.measured - 1
 
 
-def compare(document: dict[str, Any], network: Network) -> list[Compared]:
+def compare(
+    document: dict[str, Any], network: Network, methods: Collection[str] | None = None
+) -> list[Compared]:
     """Simulate the runs of a document, with the compute times that were measured.
 
     Args:
         document: of training.schema.json.
         network: of the ranks.
+        methods: names of the methods to compare; None: all.
 
     Raises:
         ValueError: computing was not emulated, so that its times are not known.
@@ -67,11 +72,14 @@ def compare(document: dict[str, Any], network: Network) -> list[Compared]:
     }
     found = []
     for run in document["runs"]:
+        if methods is not None and run["algorithm"] not in methods:
+            continue
         chosen = _method(run["algorithm"], settings)
         times = run if run.get("compute_seconds") else usual
         workload = _workload(settings, ranks, run["seed"], *(times[name] for name in _COMPUTE))
-        predicted = simulate(chosen, workload, network, run["seed"], consensus=False)
-        wasteful = chosen.kind == "server" or chosen.late == "skip"
+        predicted = simulate(chosen, workload, network, _SEED, consensus=False)
+        served = chosen.kind == "server"
+        wasteful = served or chosen.late in ("skip", "keep")
         found.append(
             Compared(
                 ranks,
@@ -82,8 +90,8 @@ def compare(document: dict[str, Any], network: Network) -> list[Compared]:
                 predicted.versions_per_second
                 if wasteful
                 else predicted.throughput * settings["batch"],
-                run["late_share"],
-                predicted.late,
+                None if served else run["late_share"],
+                None if served else predicted.late,
             )
         )
     return found
@@ -117,18 +125,74 @@ def _method(name: str, settings: dict[str, Any]) -> Method:
 
 
 def text(every: list[Compared]) -> str:
-    """Return a table of the comparisons, and their median error."""
+    """Return a table of the comparisons, what would have been chosen, and the errors."""
     head = ["method", "ranks", "imbalance", "of", "measured", "predicted", "error", "late", "pred."]
     lines = [
         [
             *(each.method, str(each.ranks), each.imbalance, each.figure),
             *(number_text(each.measured, 4), number_text(each.predicted, 4)),
-            *(f"{each.error:+.1%}", percent_text(each.late), percent_text(each.late_predicted)),
+            *(f"{each.error:+.1%}", _late(each.late), _late(each.late_predicted)),
         ]
         for each in every
     ]
+    chosen = "".join(
+        f"{ranks} ranks, {imbalance}: {best.method} has the highest prediction, and measured "
+        f"{percent_text(share)} of the best throughput\n"
+        for (ranks, imbalance), (best, share) in _chosen(every).items()
+    )
+    return f"{tables.aligned([head, *lines])}\n{chosen}{_errors(every)}"
+
+
+def markdown(every: list[Compared]) -> str:
+    """Return errors and late shares, a row for each method and a column for each training."""
+    columns = list(dict.fromkeys((each.ranks, each.imbalance) for each in every))
+    cells = {(each.method, each.ranks, each.imbalance): _cell(each) for each in every}
+    errors = {
+        column: [abs(each.error) for each in every if (each.ranks, each.imbalance) == column]
+        for column in columns
+    }
+    best = _chosen(every)
+    rows = [
+        ["method", *(f"P={ranks}, `{imbalance}`" for ranks, imbalance in columns)],
+        *(
+            [name, *(cells.get((name, *column), NONE) for column in columns)]
+            for name in dict.fromkeys(each.method for each in every)
+        ),
+        ["median of the absolute errors", *(f"{median(errors[column]):.1%}" for column in columns)],
+        [
+            "highest prediction; its measured share of the best",
+            *(f"{best[column][0].method}; {best[column][1]:.1%}" for column in columns),
+        ],
+    ]
+    return f"{tables.markdown(rows)}\n{_errors(every)}"
+
+
+def _cell(each: Compared) -> str:
+    late = "" if not each.late else f"; {_late(each.late)}, {_late(each.late_predicted)}"
+    return f"{each.error:+.1%}{late}"
+
+
+def _late(share: float | None) -> str:
+    return NONE if share is None else f"{share:.0%}"
+
+
+def _chosen(every: list[Compared]) -> dict[tuple[int, str], tuple[Compared, float]]:
+    """Return the method with the highest predicted samples/s, and its share of the best measured.
+
+    By number of ranks and imbalance.
+    """
+    found = {}
+    for key in dict.fromkeys((each.ranks, each.imbalance) for each in every):
+        those = [e for e in every if (e.ranks, e.imbalance) == key and e.figure == "samples/s"]
+        if those:
+            best = max(those, key=lambda each: each.predicted)
+            found[key] = best, best.measured / max(each.measured for each in those)
+    return found
+
+
+def _errors(every: list[Compared]) -> str:
     errors = [abs(each.error) for each in every]
-    return tables.aligned([head, *lines]) + (
-        f"\nerror: median {median(errors):.1%}, mean {fmean(errors):.1%}, largest "
-        f"{max(errors):.1%} of {len(errors)}\n"
+    return (
+        f"error: median {median(errors):.1%}, mean {fmean(errors):.1%}, largest {max(errors):.1%} "
+        f"of {len(errors)}\n"
     )

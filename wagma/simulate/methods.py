@@ -56,7 +56,7 @@ class Method:
     Attributes:
         name: as in `METHODS`.
         kind: "groups": each version is averaged in groups. "ordered": every rank gets every update,
-            in order. "graph": neighbours. "server": a parameter server, which is rank 0.
+            in order. "graph": neighbours. "server": a parameter server, which is the last rank.
         group_size: most ranks of a group; None: `default_group_size`; math.inf: all ranks.
         grouping: as `Options.grouping`.
         quorum: arrivals that start a version: a number, "all", or "majority".

@@ -10,6 +10,7 @@ are simulated together, version by version.
 
 import numpy as np
 
+from wagma.collectives._engine import starter_of
 from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
 from wagma.simulate.grace import Grace
@@ -27,7 +28,7 @@ def play(
         method: of the kind "ordered".
         compute: seconds, (versions, P).
         costs: of the communication.
-        seed: of the draws of "majority".
+        seed: of the handles, from which "majority" draws.
         parts: seconds of micro-batches, (versions, P, M), between which a rank stops whose gradient
             would be dropped; None: it computes to the end.
     """
@@ -44,8 +45,7 @@ class _Ordered:
         self.window = method.default_window(self.size)
         self.grace = Grace(method.grace, self.size)
         self.every = np.arange(self.size)
-        draws = np.random.default_rng(seed)
-        self.starters: list[int] = draws.integers(self.size, size=(self.versions,)).tolist()
+        self.seed = seed
         # When a rank calls the version `calling`, after which it begins the newest one.
         self.free = np.zeros(self.size)
         self.calling = np.full(self.size, -1)
@@ -122,8 +122,8 @@ class _Ordered:
             self.free = np.where(fresh, self.done + coming, self.free)
             self.calling[fresh] = version + 1
             self.called[fresh] = version
-        # What is not taken at the end is not waited for.
-        self.free[:] = self.done
+        # What is not taken at the end is not waited for, but what is begun is computed to the end.
+        self.free = np.where(fresh, self.done, np.maximum(self.free, self.done))
 
     def _held(self, version: int, ready: Floats, released: Floats) -> Floats:
         """Return the arrivals, held back until no rank is more than `window` versions behind."""
@@ -133,7 +133,7 @@ class _Ordered:
     def _pinned(self, version: int, arrivals: Floats, begins: Floats) -> tuple[float, Floats]:
         """Return when a version is pinned, and when each rank hears of it."""
         if self.method.quorum == "majority":
-            starter = self.starters[version]
+            starter = starter_of(range(self.size), version, seed=self.seed)
         else:
             quorum = min(int(self.method.quorum), self.size)
             starter = int(np.argpartition(arrivals, quorum - 1)[quorum - 1])

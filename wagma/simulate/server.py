@@ -1,4 +1,4 @@
-"""Updates of a parameter server, rank 0, from gradients of the other ranks. Pure.
+"""Updates of a parameter server, the last rank, from gradients of the other ranks. Pure.
 
 The methods are those of Dutta et al. (2018), see `wagma.theory.ksync`. Gradients queue at
 the server, which takes one after the other.
@@ -22,7 +22,7 @@ def play(
 
     Args:
         method: of the kind "server".
-        compute: seconds, (updates, P); those of rank 0 are not used.
+        compute: seconds, (updates, P); those of the last rank are not used.
         parts: those of its micro-batches, (updates, P, M), between which k-sync cancels; None: it
             cancels at once.
         network: of the ranks.
@@ -45,10 +45,10 @@ class _Server:
     def __init__(
         self, method: Method, compute: Floats, parts: Floats | None, network: Network, size: float
     ) -> None:
-        self.parts = None if parts is None else parts[:, 1:]
+        self.parts = None if parts is None else parts[:, :-1]
         self.k = int(method.quorum)
         self.batches = method.server.startswith("k-batch")  # several of one learner may count
-        self.compute = compute[:, 1:]
+        self.compute = compute[:, :-1]
         self.updates, self.learners = self.compute.shape
         self.travel = network.message(size)  # of a gradient to the server, and of parameters back
         self.service = max(network.gap, network.overhead) + size * network.reduce_per_byte
@@ -85,7 +85,7 @@ class _Server:
             if not self.batches:
                 tally.late += self.learners - k
                 waits = np.maximum(done - ends[0] - self.travel, 0.0)
-                tally.waited[1:] += waits
+                tally.waited[:-1] += waits
             back = self._back(done, self.learners)
             if self.parts is not None and not self.batches:
                 ends = stopped(begins, self.parts[update], back)
@@ -116,11 +116,12 @@ class _Server:
             first = np.argsort(ends, kind="stable")[:k]
             idle = float(self._queued(ends[first] + self.travel, idle)[-1])
             self._took(update, versions[first])
-            tally.waited[1 + first] += np.maximum(idle - ends[first] - 2 * self.travel, 0.0)
+            tally.waited[first] += np.maximum(idle - ends[first] - 2 * self.travel, 0.0)
             made[first] += 1
             ends[first] = self._back(idle, k) + self.compute[made[first] % self.updates, first]
             versions[first] = update + 1
-        tally.seconds = idle + self.travel
+        begun = np.delete(ends, first)  # learners end with what they compute
+        tally.seconds = max(idle, float(begun.max(initial=0.0)) + self.travel) + self.travel
 
     def batch_asynchronous(self) -> None:
         """Take any K gradients; a learner goes on with what the server has at once."""
@@ -140,7 +141,9 @@ class _Server:
                 seconds = table[made[learner] % self.updates][learner]
                 heapq.heappush(queue, (idle + self.travel + seconds, learner))
             self._took(update, np.array(ages))
-        self.tally.seconds = idle + self.travel
+        # All but the last one end with what they compute.
+        ends = [end for end, other in queue if other != learner]
+        self.tally.seconds = max(idle, max(ends, default=0.0) + self.travel) + self.travel
 
     def _took(self, update: int, versions: Ints) -> None:
         """Count the gradients of an update, computed at these versions of the parameters."""

@@ -8,7 +8,7 @@ The rules are those of the collectives, which may wait longer than their names s
 
 - a version of `majority` starts when a drawn rank has called *this* version. A drawn rank that is
   still busy with an older version first gets the results that it missed, and computes again. Draws
-  are uniform, but not the engine's draws.
+  are the engine's.
 - `majority` and `solo` deliver every result to every rank, in order: a rank that fell behind goes
   on after the newest result, with fewer gradients than others. Another reading of Eager-SGD has
   each rank compute a gradient for every version (`every_gradient`).
@@ -24,6 +24,7 @@ from typing import Literal
 
 import numpy as np
 
+from wagma.collectives._engine import starter_of
 from wagma.collectives.topology import groups, neighbors
 from wagma.theory.checks import Floats
 
@@ -107,8 +108,7 @@ def _every_version(rule: Rule, compute: Floats) -> Bound:
 
 def _starters(rule: Rule, versions: int, size: int) -> list[int]:
     """Return the ranks drawn for "majority", by version."""
-    drawn: list[int] = np.random.default_rng(rule.seed).integers(size, size=versions).tolist()
-    return drawn
+    return [starter_of(range(size), version, seed=rule.seed) for version in range(versions)]
 
 
 def _returned(rule: Rule, version: int, calls: Floats, starter: int) -> Floats:
