@@ -6,9 +6,9 @@ For powers of two the groups of `PartialAllreduce` are those of Algorithm 1 of L
 their members change with the version. For the graphs see `NeighborExchange`.
 """
 
-from ._engine import group_of, neighbors_of
+from ._engine import group_of, neighbors_of, starter_of
 
-__all__ = ["group_of", "groups", "neighbors"]
+__all__ = ["group_of", "groups", "neighbors", "starter_of"]
 
 
 def groups(

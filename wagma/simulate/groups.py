@@ -8,8 +8,7 @@ version before it, for all ranks at once.
 import numpy as np
 import numpy.typing as npt
 
-from wagma.collectives._engine import starter_of
-from wagma.collectives.topology import groups
+from wagma.collectives.topology import groups, starter_of
 from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
 from wagma.simulate.grace import Grace

@@ -10,7 +10,7 @@ are simulated together, version by version.
 
 import numpy as np
 
-from wagma.collectives._engine import starter_of
+from wagma.collectives.topology import starter_of
 from wagma.simulate.activation import hops
 from wagma.simulate.costs import Costs
 from wagma.simulate.grace import Grace

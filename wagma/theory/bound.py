@@ -24,8 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from wagma.collectives._engine import starter_of
-from wagma.collectives.topology import groups, neighbors
+from wagma.collectives.topology import groups, neighbors, starter_of
 from wagma.theory.checks import Floats
 
 
