@@ -17,9 +17,10 @@ from wagma.training.policies.base import ComputePolicy
 class BlocksOptimizer(MicroBatchingOptimizer):
     """The part of a `wagma.DistributedOptimizer` that has `no_sync` and `join`."""
 
+    _pace: Pace
+
     def __init__(self, inner: Optimizer, policy: ComputePolicy) -> None:
         super().__init__(inner, policy)
-        self._pace = Pace()
         self._blocks: list[str] = []  # names of the with blocks around the current call
         self._last: int | None = None  # version at which join() ends
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from wagma.collectives import Outcome, PartialAllreduce
-from wagma.training.clock import now
+from wagma.training.clock import Clock, Moment
 from wagma.training.flat import Layout
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.marks import Mark, is_same, mark_of
@@ -53,7 +53,7 @@ class Sent(NamedTuple):
     """The averaging of a bucket."""
 
     outcome: Outcome  # outcome of the collective
-    began: float  # time.perf_counter when the averaging began
+    began: float  # time.perf_counter when the averaging began, with gradients that are computed
     ended: float  # time.perf_counter when it ended
     waited: float  # seconds between the two spent waiting for other ranks
 
@@ -71,11 +71,14 @@ class Bucket:
         layout: layout of the bucket's parameters.
         collective: collective over all ranks.
         memory: array of the collective.
+        clock: of the device that computes the gradients.
         stops: see `FlatGradients`.
 
     Attributes:
         parameters, first, collective: as given.
         gradients: the gradients in `memory`.
+        stream: of the averaging, where a GPU goes on with backward() meanwhile; None: that of the
+            gradients.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Bucket:
         layout: Layout,
         collective: PartialAllreduce,
         memory: torch.Tensor,
+        clock: Clock,
         stops: Stops | None = None,
     ) -> None:
         self.parameters = parameters
@@ -92,32 +96,36 @@ class Bucket:
         self.collective = collective
         self.first = first
         self._marks: list[Mark | None] = []  # of the gathered gradients
-        self._stream: torch.cuda.Stream | None = None  # on which they were gathered, on a GPU
+        self._clock = clock
+        self._gathered = clock.mark()
+        self.stream: torch.cuda.Stream | None = None
 
     def gather(
         self, weight: float, loss: torch.Tensor | float | None = None, scale: float = 1.0
     ) -> None:
         """Gather this rank's gradients as its contribution."""
-        memory = self.gradients.memory
-        self._stream = torch.cuda.current_stream(memory.device) if memory.is_cuda else None
         self._marks = []
         if weight > 0:
             self.gradients.gather(loss, scale)
             self._marks = [mark_of(parameter.grad) for parameter in self.parameters]
         else:  # the gradients are undefined
             self.gradients.clear()
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        self._gathered = self._clock.mark()
 
     def send(self, weight: float) -> Sent:
         """Average the gathered gradients, in any thread."""
         began = time.perf_counter()
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             outcome = self.collective.allreduce(self.gradients.memory, weight)
+        began = max(began, self._gathered.seconds)  # the call has waited for a GPU
         return Sent(outcome, began, time.perf_counter(), outcome.waited)
 
     def hand_out(self) -> float:
         """Assign the averages to the gradients, see `FlatGradients.hand_out`."""
-        if self._stream is not None:
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         return self.gradients.hand_out()
 
     def check_unchanged(self) -> None:
@@ -139,27 +147,32 @@ class Buckets:
     Args:
         buckets: the buckets in order; a single one needs no thread, and `finish` sends it.
         weight: returns the weight of this rank's gradients.
+        clock: of the device that computes the gradients.
         timed: record `first` even with a single bucket.
 
     Attributes:
         each: the buckets.
-        device: the device of their gradients.
+        clock: as given.
         holding: whether gradients are incomplete after backward passes, so that none is sent.
         sent: the latest average of each bucket.
-        first: time.perf_counter of the first gradient of the next step; None: there is none yet, or
-            it is not recorded.
+        first: the first gradient of the next step; None: there is none yet, or it is not recorded.
 
     Thread-safe for backward passes only.
     """
 
     def __init__(
-        self, buckets: Sequence[Bucket], weight: Callable[[], float], *, timed: bool = False
+        self,
+        buckets: Sequence[Bucket],
+        weight: Callable[[], float],
+        clock: Clock,
+        *,
+        timed: bool = False,
     ) -> None:
         self.holding = False
-        self.first: float | None = None
+        self.first: Moment | None = None
         self.sent: list[Sent] = []
         self.each = buckets
-        self.device = buckets[0].gradients.memory.device
+        self.clock = clock
         self._weight = weight
         self._lock = threading.Lock()
         self._hooks: dict[torch.Tensor, RemovableHandle] = {}
@@ -174,6 +187,10 @@ class Buckets:
             self._expect()
             self._begin()
         if len(buckets) > 1:
+            memory = buckets[0].gradients.memory
+            stream = torch.cuda.Stream(memory.device) if memory.is_cuda else None
+            for bucket in buckets:
+                bucket.stream = stream
             self._thread = threading.Thread(target=_send, args=(self._queue,), daemon=True)
             self._thread.start()
 
@@ -204,7 +221,7 @@ class Buckets:
             return
         with self._lock:
             if self.first is None:
-                self.first = now(self.device)
+                self.first = self.clock.mark()
             if number < len(self._under_way):
                 bucket = self.each[number]
                 same = [one is parameter for one in bucket.parameters]

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from wagma.collectives import MismatchError, PeerError, QuorumMismatchError, StallError
 from wagma.training import watching
+from wagma.training.clock import Clock, Moment
 from wagma.training.closures import needs_closure
 from wagma.training.strategies.base import Algorithm
 
@@ -111,23 +112,27 @@ def check_before_last(call: str, version: int, last: int | None) -> None:
 class Pace:
     """The compute time of a rank between two steps.
 
+    Args:
+        clock: of the device that computes.
+
     Not thread-safe.
     """
 
-    def __init__(self) -> None:
-        self._seconds: deque[float] = deque(maxlen=KEPT)
-        self._left: float | None = None
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._steps: deque[tuple[Moment, Moment]] = deque(maxlen=KEPT)
+        self._left: Moment | None = None
 
     def arrive(self) -> None:
         """Record that a step begins."""
         if self._left is not None:
-            self._seconds.append(time.perf_counter() - self._left)
+            self._steps.append((self._left, self._clock.mark()))
 
     def leave(self) -> None:
         """Record that the step ends."""
-        self._left = time.perf_counter()
+        self._left = self._clock.mark()
 
     def keep(self) -> None:
         """Sleep for the median compute time of the last 32 steps; not before the second."""
-        if self._seconds:
-            time.sleep(median(self._seconds))
+        if self._steps:
+            time.sleep(median(end.seconds - begin.seconds for begin, end in self._steps))

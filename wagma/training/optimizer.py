@@ -13,10 +13,11 @@ from wagma.launch.logs import RankLogger
 from wagma.training import watching
 from wagma.training.buffers import average_buffers
 from wagma.training.checkpoints import load, save
+from wagma.training.clock import Clock
 from wagma.training.closures import check_given
 from wagma.training.ending import EndingOptimizer
 from wagma.training.flat import FlatParameters
-from wagma.training.joining import check_before_last, naming_join
+from wagma.training.joining import Pace, check_before_last, naming_join
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.same_model import agree, share_rest
 from wagma.training.scaling import check_pending, forget, unscale
@@ -103,6 +104,7 @@ class DistributedOptimizer(EndingOptimizer):
         self._parameters = FlatParameters(tensors, layout)
         algorithm.broadcast(self._parameters.flat)
         self._parameters.written()
+        self._pace = Pace(Clock(layout.device))
         algorithm.attach(self._parameters, optimizer)
         policy.attach(optimizer)
 
@@ -238,7 +240,8 @@ class DistributedOptimizer(EndingOptimizer):
     def should_stop(self) -> bool:
         """Return whether the gradient being computed would no longer be used.
 
-        Local and cheap (under a microsecond in shared memory). If it is true, end the computation,
+        Local and cheap (under a microsecond in shared memory). On a GPU it waits for the work that
+        was queued before the last call but one. If it is true, end the computation,
         between micro-batches or in a hook of a module, and call `step`. It becomes true only with
         algorithms that drop late gradients, and is a hint: it may become true right after the call.
         """

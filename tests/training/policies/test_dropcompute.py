@@ -23,9 +23,12 @@ from dropping import (
     sample,
     seconds,
 )
+from fake_gpu import FakeGPU
 
 import wagma
 from wagma.collectives import MismatchError
+from wagma.training import clock as device_clock
+from wagma.training.policies import dropcompute
 
 pytestmark = [pytest.mark.mpi, pytest.mark.counts_ranks]
 
@@ -79,6 +82,59 @@ def test_gradients_are_those_of_the_finished(correction: str, clock: Clock) -> N
             torch.testing.assert_close(flat(model), wanted, rtol=1e-12, atol=1e-12)
             dropped += MOST - counts[RANK]
         assert opt.stats()["drop_rate"] == pytest.approx(dropped / (6 * MOST))
+
+
+def test_on_a_gpu_the_loop_is_ahead_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits neither for the latest micro-batch, nor at the step, and drops as on the host."""
+    gpu = FakeGPU(monkeypatch)
+    monkeypatch.setattr(dropcompute, "time", device_clock.time)
+    monkeypatch.setattr(dropcompute, "Clock", lambda _: device_clock.Clock(None, gpu.record))
+    model, most = model_of(), 8
+    lap = 1.0 + RANK % 2
+    with made(model, micro_batches=most, threshold=6.0, correction="stochastic") as opt:
+        for _ in range(3):
+            before = gpu.done
+            opt.zero_grad()
+            for batch in opt.micro_batches([sample(0, RANK, micro) for micro in range(most)]):
+                assert gpu.done - gpu.now <= lap, "one micro-batch under way, no more"
+                loss_of(model, batch).backward()
+                gpu.queue(lap)
+            count = 6 if lap == 1.0 else 3
+            assert gpu.done == before + count * lap
+            assert gpu.done - gpu.now == lap
+            opt.step()
+            assert opt.outcome is not None
+            assert opt.outcome.weight == sum(3 if rank % 2 else 6 for rank in range(SIZE))
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_times_of_a_calibration(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the micro-batches, and of the averaging alone."""
+    gpu = FakeGPU(monkeypatch)
+    take = gpu.queue if on_gpu else gpu.sleep
+    record = gpu.record if on_gpu else None
+    monkeypatch.setattr(dropcompute, "time", device_clock.time)
+    monkeypatch.setattr(dropcompute, "Clock", lambda _: device_clock.Clock(None, record))
+    model = model_of()
+    noted: list[Any] = []
+    with made(model, threshold="auto", calibration_steps=2) as opt:
+        policy = opt._policy
+        assert isinstance(policy, wagma.DropCompute)
+        monkeypatch.setattr(policy._in_force, "note", lambda *parts: noted.append(parts))
+
+        def after(*_: object) -> None:  # the averaging ends when all work before it is done
+            gpu.now = gpu.done = max(gpu.now, gpu.done) + 0.5
+
+        opt.register_step_pre_hook(after)
+        opt.zero_grad()
+        for micro, batch in enumerate(opt.micro_batches([sample(0, RANK, m) for m in range(MOST)])):
+            loss_of(model, batch).backward()
+            take(1.0 + micro)
+        opt.step()
+    ((step, times, averaging),) = noted
+    assert step == 0
+    assert times == pytest.approx([1.0, 2.0, 3.0, 4.0])
+    assert averaging == pytest.approx(0.5)
 
 
 def test_averages_per_token(clock: Clock) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_gpu import FakeGPU
 from tiny import COMM, RANK, SIZE, batch, build_model, on_all_ranks, step_on, values
 
 import wagma
 from wagma.profile import TrainingProfile
+from wagma.training.clock import Clock
 from wagma.training.strategies.times import SKIPPED, StepTimes
 
 pytestmark = pytest.mark.mpi
@@ -27,7 +29,7 @@ class Given(StepTimes):
     """
 
     def __init__(self, algorithm: wagma.Auto, slow: Callable[[int], float]) -> None:
-        super().__init__(time.perf_counter)
+        super().__init__(Clock(None))
         self._algorithm, self._slow = algorithm, slow
 
     def end(self, version: int) -> None:
@@ -180,27 +182,33 @@ def test_a_profile_makes_the_first_choice() -> None:
         make(wagma.Auto(COMM, profile(SIZE + 1, 4.0)))
 
 
-def test_step_times_tell_computing_waiting_and_communication() -> None:
-    now = 0.0
-    times = StepTimes(lambda: now)
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_step_times_tell_computing_waiting_and_communication(
+    on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a GPU, too, where the program is ahead."""
+    gpu = FakeGPU(monkeypatch)
+    times = StepTimes(Clock(None, gpu.record if on_gpu else None))
+    take = gpu.queue if on_gpu else gpu.sleep
 
     class Averages:
         outcome: Any = None
 
     def average() -> None:
-        nonlocal now
-        now += 0.5
+        take(0.5)
         averages.outcome = type("Outcome", (), {"waited": 0.2})()
 
     averages: Any = Averages()
     for version in range(SKIPPED + 2):
-        now += 2.0
+        take(2.0)
         times.call(average, averages)
         times.call(lambda: None, averages)
         times.end(version)
+    if on_gpu:
+        assert gpu.now < gpu.done, "nothing waits for the GPU"
     assert times.steps == dict.fromkeys((SKIPPED, SKIPPED + 1), (2000000, 200000, 300000))
     times.pause()
-    now += 100
+    take(100)
     times.end(SKIPPED + 2)
     assert len(times.steps) == 2
 

@@ -3,42 +3,60 @@
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 
-from wagma.training.clock import device_of, now
+from wagma.training.clock import Clock, Moment
 
 B = TypeVar("B")
 
+UNDER_WAY = 1  # micro-batches that a GPU computes or has not begun when another is queued
+
 
 class Laps:
-    """A stopwatch with laps, in seconds.
+    """A stopwatch with laps, in seconds of the device that computes.
 
     Args:
-        device: the device that computes, whose work counts, see `now`.
+        clock: of that device.
+
+    Attributes:
+        began: the start.
     """
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.times: list[float] = []
-        self._device = device
-        self._began = self._last = now(device)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: list[Moment] = []
+        self._finished = 0
+        self.began = clock.mark()
 
-    def lap(self) -> float:
-        """End a lap; return the time since the start."""
-        ended = now(self._device)
-        self.times.append(ended - self._last)
-        self._last = ended
-        return self.seconds
+    def lap(self) -> None:
+        """End a lap, whose work may still be under way."""
+        self._ends.append(self._clock.mark())
 
-    def ends_after(self, seconds: float) -> float:
-        """Return the `time.perf_counter` at which so many seconds have passed since the start."""
-        return self._began + seconds
+    def elapsed(self) -> float:
+        """Return the time from the start to the end of the last lap; 0 if no lap has ended.
+
+        Waits until `UNDER_WAY` laps at most are under way on a GPU, and takes these to last as long
+        as the mean of the others.
+        """
+        laps = len(self._ends)
+        while self._finished < laps and (
+            self._finished < laps - UNDER_WAY or self._ends[self._finished].passed
+        ):
+            self._ends[self._finished].seconds  # noqa: B018 (waits)
+            self._finished += 1
+        if self._finished == 0:
+            return 0.0
+        seconds = self._ends[self._finished - 1].seconds - self.began.seconds
+        return seconds * (laps / self._finished)
 
     @property
-    def seconds(self) -> float:
-        """Total time of all laps."""
-        return self._last - self._began
+    def times(self) -> list[float]:
+        """The time of each lap; waits until all are finished."""
+        moments = [moment.seconds for moment in (self.began, *self._ends)]
+        return [end - begin for begin, end in pairwise(moments)]
 
 
 class Draws:
@@ -51,6 +69,7 @@ class Draws:
         most: largest number of micro-batches; None: as many as fit.
         threshold: seconds from the start of the first one; infinity: no limit.
         parameters: parameters that get gradients.
+        clock: of their device.
         blocks: whether each micro-batch has to be computed in a `micro_batch` block.
 
     Attributes:
@@ -68,6 +87,7 @@ class Draws:
         most: int | None,
         threshold: float,
         parameters: Sequence[torch.Tensor],
+        clock: Clock,
         *,
         blocks: bool,
     ) -> None:
@@ -79,6 +99,7 @@ class Draws:
         self._most = math.inf if most is None else most
         self._threshold = threshold
         self._parameters = parameters
+        self._clock = clock
         self._blocks = blocks
         self._open: Generator[Any, None, None] | None = None
 
@@ -97,7 +118,7 @@ class Draws:
     def _draw(
         self, sources: deque[Iterator[B]], weight: Callable[[B], float] | None
     ) -> Generator[B, None, None]:
-        laps = self.laps = self.laps or Laps(device_of(self._parameters))
+        laps = self.laps = self.laps or Laps(self._clock)
         while self.finished < self._most and sources:
             try:
                 batch = next(sources[0])
@@ -123,7 +144,8 @@ class Draws:
                 sources.appendleft(iter([batch]))
             elif not self.unfinished:
                 self._finish(counts)
-            if self.preempted or laps.lap() >= self._threshold:
+            laps.lap()
+            if self.preempted or laps.elapsed() >= self._threshold:
                 if self._most < math.inf:
                     self.left_out = int(self._most) - self.finished
                 return

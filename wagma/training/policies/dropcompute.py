@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.launch.logs import RankLogger
-from wagma.training.clock import device_of
+from wagma.training.clock import Clock, Moment, device_of
 from wagma.training.policies.arguments import Arguments, Compensation, Correction, period_of
 from wagma.training.policies.base import ComputePolicy
 from wagma.training.policies.calibration import Gain
@@ -115,7 +115,9 @@ class DropCompute(ComputePolicy):
         self._sources: deque[Iterator[Any]] = deque()
         self._laps: Laps | None = None  # of this step or period
         self._lapped = 0  # the period of the laps
-        self._called = self._ended = math.nan  # last start of averaging; last end of a step
+        self._clock = Clock(None)
+        self._called: Moment | None = None  # last start of averaging
+        self._ended = math.nan  # last end of a step
         self._finished = self._dropped = 0
         self._fastest = math.inf  # seconds of the fastest micro-batch or local step
         self._warned = False  # that the threshold is too short
@@ -144,10 +146,11 @@ class DropCompute(ComputePolicy):
     def reattach(self, parameters: Sequence[torch.Tensor]) -> None:
         """Draw, divide and preempt micro-batches for these parameters."""
         self._parameters = parameters
+        self._clock = Clock(device_of(parameters))
         if self._preemption is not None:
             self._preemption.close()
         if self._arguments.preempt and self._model is not None:
-            self._preemption = Preemption(self._model, parameters)
+            self._preemption = Preemption(self._model, parameters, self._clock)
 
     @property
     def _in_force(self) -> Threshold:
@@ -174,11 +177,13 @@ class DropCompute(ComputePolicy):
         if self._draws is None:
             limit = self.threshold if self._period is None else math.inf
             blocks = self._preemption is not None
-            self._draws = Draws(self.micro_batches_per_step, limit, self._parameters, blocks=blocks)
+            self._draws = Draws(
+                *(self.micro_batches_per_step, limit, self._parameters, self._clock), blocks=blocks
+            )
         if self._period is not None:
             period = self.algorithm.version // self._period
             if self._laps is None or self._lapped != period:
-                self._laps, self._lapped = Laps(device_of(self._parameters)), period
+                self._laps, self._lapped = Laps(self._clock), period
         if self._arguments.compensation != "resample":
             self._sources = deque([source])
         elif all(source is not known for known in self._sources):
@@ -199,7 +204,8 @@ class DropCompute(ComputePolicy):
             yield
             return
         draws.unfinished = True
-        with self._preemption.until(draws.laps.ends_after(self.threshold)) as ended:
+        began, threshold = draws.laps.began, self.threshold
+        with self._preemption.until(lambda: began.age >= threshold) as ended:
             yield
         draws.unfinished = draws.preempted = bool(ended)
 
@@ -223,7 +229,7 @@ class DropCompute(ComputePolicy):
             self._finished += 1
         if draws.preempted and draws.finished == 0:
             self._warn("no micro-batch is finished")
-        self._called = time.perf_counter()
+        self._called = self._clock.mark()
 
     def _weigh(self, draws: Draws, parameters: Sequence[torch.Tensor]) -> None:
         if draws.weight == 0:
@@ -240,7 +246,7 @@ class DropCompute(ComputePolicy):
     def end_step(self, inner: Optimizer, last: int | None) -> None:
         """Skip the rest of a period that takes too long; choose a threshold when due."""
         algorithm, period = self.algorithm, self._period or 1
-        if self._laps is not None and self._laps.seconds >= self.threshold:
+        if self._laps is not None and self._laps.elapsed() >= self.threshold:
             while algorithm.version % period and (last is None or algorithm.version < last):
                 algorithm.weight = float(self._arguments.correction != "stochastic")
                 algorithm.passive_step(inner)
@@ -259,13 +265,14 @@ class DropCompute(ComputePolicy):
         """Record the times of a step or a period."""
         laps, self._laps = self._laps, None
         seconds, self._ended = now - self._ended, now
-        if laps is None or not laps.times:
+        times = [] if laps is None else laps.times
+        if not times or self._called is None:
             return
         units = self._period or self._arguments.micro_batches
         if units and not math.isnan(seconds):
-            self._gain.add(seconds, len(laps.times) / units, dropping=self.threshold < math.inf)
-        self._in_force.note(step, laps.times, now - self._called)
-        self._fastest = min(self._fastest, *laps.times)
+            self._gain.add(seconds, len(times) / units, dropping=self.threshold < math.inf)
+        self._in_force.note(step, times, now - self._called.seconds)
+        self._fastest = min(self._fastest, *times)
         if self._fastest >= self.threshold:
             self._warn("only the first is finished")
 

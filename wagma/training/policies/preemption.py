@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from wagma.training.clock import device_of, now
+from wagma.training.clock import Clock, Lead, device_of
+
+QUEUED = 16  # checks of the time whose work a GPU may have before it
 
 
 class _ThresholdPassedError(BaseException):
@@ -18,21 +20,26 @@ class Preemption:
     """End a micro-batch when its time is over, without a trace.
 
     The time is checked before each module's forward pass, and when a parameter's gradient was
-    computed. Each micro-batch accumulates separately, so that after its end the gradients of
+    computed; on a GPU the program is there at most `QUEUED` checks ahead. Each micro-batch accumulates separately, so that after its end the gradients of
     finished ones, the model's buffers and torch's random state are as before.
 
     Args:
         model: the model whose passes to end.
         parameters: its trained parameters.
+        clock: of their device.
 
     Not thread-safe.
     """
 
-    def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, parameters: Sequence[torch.Tensor], clock: Clock
+    ) -> None:
         self._model = model
         self._parameters = parameters
         self._device = device_of(parameters)
-        self._end: float | None = None  # of the current micro-batch
+        self._lead = Lead(clock, QUEUED)
+        # whether the time of the current micro-batch is over; None: there is none
+        self._is_over: Callable[[], bool] | None = None
         self._handles = [
             *(m.register_forward_pre_hook(self._check_time) for m in model.modules()),
             *(_on_gradient(p, self._check_time) for p in parameters if p.requires_grad),
@@ -44,12 +51,14 @@ class Preemption:
             handle.remove()
 
     def _check_time(self, *_: object) -> None:
-        if self._end is not None and now(self._device) >= self._end:
-            raise _ThresholdPassedError
+        if self._is_over is not None:
+            self._lead.keep()
+            if self._is_over():
+                raise _ThresholdPassedError
 
     @contextmanager
-    def until(self, end: float) -> Iterator[list[bool]]:
-        """Compute a micro-batch in the block until `end`, by `time.perf_counter`.
+    def until(self, is_over: Callable[[], bool]) -> Iterator[list[bool]]:
+        """Compute a micro-batch in the block until `is_over` returns True.
 
         An exception in the block restores the same state, and is raised again.
 
@@ -68,7 +77,7 @@ class Preemption:
         for parameter in self._parameters:
             parameter.grad = None
         ended: list[bool] = []
-        self._end = end
+        self._is_over = is_over
         try:
             yield ended
         except BaseException as error:
@@ -88,7 +97,7 @@ class Preemption:
         else:
             self._add(finished)
         finally:
-            self._end = None
+            self._is_over = None
 
     @torch.no_grad()
     def _add(self, finished: Sequence[torch.Tensor | None]) -> None:

@@ -12,6 +12,7 @@ from wagma.collectives import SyncAllreduce
 from wagma.inject.checks import check_count
 from wagma.training.arrays import array_of
 from wagma.training.buckets import Bucket, Buckets, cut
+from wagma.training.clock import Clock
 from wagma.training.flat import FlatParameters
 from wagma.training.flat_gradients import FlatGradients
 from wagma.training.ranks import Waits
@@ -75,7 +76,7 @@ class AllreduceSGD(GradientAveraging):
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create one collective per bucket; the last bucket's counts the versions."""
         whole = parameters.layout
-        made = []
+        clock, made = Clock(whole.device), []
         for first, end in cut(whole, self.bucket_bytes):
             layout = whole.part(first, end)
             like = self._like(layout)
@@ -83,14 +84,14 @@ class AllreduceSGD(GradientAveraging):
             memory = array_of(collective, like)
             stops = self.stops if first == 0 else None  # in the last bucket, sent in the step
             part = parameters.parameters[first:end]
-            made.append(Bucket(part, first, layout, collective, memory, stops))
+            made.append(Bucket(part, first, layout, collective, memory, clock, stops))
             if self.bucket_bytes is not None and not threads_may_call(collective):
                 raise RuntimeError(
                     "bucket_bytes over MPI: a thread sends the buckets, so initialise MPI with "
                     "MPI_THREAD_MULTIPLE, mpi4py's default, or leave bucket_bytes out"
                 )
         algorithm = weakref.proxy(self)
-        self._buckets = Buckets(made, lambda: algorithm.weight, timed=self._timed)
+        self._buckets = Buckets(made, lambda: algorithm.weight, clock, timed=self._timed)
         return tuple(bucket.collective for bucket in reversed(made))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -16,6 +15,7 @@ from wagma.inject.checks import check_count
 from wagma.launch.logs import RankLogger
 from wagma.profile import TrainingProfile, load
 from wagma.theory.checks import check_time
+from wagma.training.clock import Clock
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.same_state import share_state
@@ -49,7 +49,7 @@ class Auto(Algorithm):
 
     A training that averages gradients before its steps (``opt.average_gradients()``,
     ``opt.clip_grad_norm_()``) stays synchronous: WAGMA cannot do that. It also stays so while a
-    rank has left, or takes part without data. Models have to be on the CPU.
+    rank has left, or takes part without data.
 
     Args:
         comm: the ranks that train together; "auto": those that the launcher started, over MPI or as
@@ -71,8 +71,6 @@ class Auto(Algorithm):
         argument, and what `wagma.profile.load` does.
     """
 
-    on_gpus = False  # its clocks do not wait for a GPU
-
     def __init__(
         self,
         comm: Comm = "auto",
@@ -90,7 +88,7 @@ class Auto(Algorithm):
         self.active: Algorithm = AllreduceSGD(comm, **waits)
         self._waits_given = waits
         self._sync_period = sync_period
-        self.times = StepTimes(time.perf_counter)
+        self.times = StepTimes(Clock(None))
         self._choice = Choice()
         self._due = self._pause = review_period
         self._switches = 0
@@ -136,6 +134,7 @@ class Auto(Algorithm):
         self.wait_avoiding = self.active.wait_avoiding
         self.active.stops = self.stops
         self.active.serve(parameters)
+        self.times.clock = Clock(parameters.layout.device)
         self.times.clear()
         return self.active._collectives
 

@@ -210,7 +210,8 @@ class Algorithm(AgreedEnd, ABC):
     def should_stop(self) -> bool:
         """Return whether the gradient being computed would no longer be used.
 
-        Local and cheap: call it between micro-batches, or every millisecond.
+        Local and cheap: call it between micro-batches, or every millisecond. On a GPU it may wait
+        for work that was queued before earlier calls, so that a loop does not run ahead.
         """
         return False
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from wagma.collectives import QuorumAllreduce, QuorumMismatchError, SegmentError
 from wagma.inject.checks import check_count
 from wagma.theory.ksync.methods import default_window
+from wagma.training.clock import Clock, Lead
 from wagma.training.flat import FlatParameters
 from wagma.training.ranks import Waits
 from wagma.training.strategies.collective import Collective
@@ -130,6 +131,7 @@ class KSync(GradientResults):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create the collective."""
+        self._lead = Lead(Clock(parameters.layout.device))
         memory = self._like(parameters.layout)
         if self._window is None:  # the first time only: new parameters do not change the window
             self._window = default_window(self.size, self.k)
@@ -155,6 +157,7 @@ class KSync(GradientResults):
 
     def should_stop(self) -> bool:
         """Return whether the version that this rank calls next has started without this rank."""
+        self._lead.keep()
         return self.collective.pinned()
 
     def passive_step(self, inner: Optimizer) -> None:

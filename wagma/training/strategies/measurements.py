@@ -10,8 +10,8 @@ import torch
 
 from wagma.collectives import SyncAllreduce
 from wagma.theory.cannikin import Measured, NoiseScale
-from wagma.training.buckets import Buckets
-from wagma.training.clock import now
+from wagma.training.buckets import Buckets, Sent
+from wagma.training.clock import Moment
 
 REMEMBERED = 1000  # the newest steps
 NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
@@ -51,26 +51,56 @@ def measured_by(
     )
 
 
+class _Step(NamedTuple):
+    """A step whose gradients are averaged for the program, and maybe not yet for a GPU."""
+
+    version: int
+    before: Moment  # the end of the previous averaging
+    first: Moment  # the first gradient
+    called: Moment  # all gradients
+    ended: Moment
+    sent: Sequence[Sent]
+
+    def parts(self) -> Parts:
+        """Return the parts of the step; waits until it has ended."""
+        before, first, called = self.before.seconds, self.first.seconds, self.called.seconds
+        took = [max(sent.ended - sent.began - sent.waited, 0.0) for sent in self.sent]
+        backward = max(called - first, 1e-9)
+        left = self.sent[0].began - first
+        return Parts(
+            a=max(first - before, 0.0),
+            P=backward,
+            gamma=min(max(left / backward, 0.0), 1.0),
+            overlap=sum(took[:-1]),
+            last=took[-1],
+            step=self.ended.seconds - before,
+        )
+
+
 class StepClock:
     """Measure the steps of an `AllreduceSGD` with timed buckets.
 
     A step counts if it follows another one and `pause` was not called between them.
-
-    Attributes:
-        steps: the steps that count, by version; the newest `REMEMBERED` versions.
     """
 
     def __init__(self) -> None:
-        self.steps: dict[int, Parts] = {}
+        self._steps: dict[int, Parts] = {}
         self._seconds = 0.0  # of all steps that count
         self._count = 0
-        self._ended: float | None = None  # when the previous averaging ended
-        self._called = 0.0
-        self._first: float | None = None
+        self._ended: Moment | None = None  # when the previous averaging ended
+        self._called: Moment | None = None
+        self._first: Moment | None = None
+        self._latest: _Step | None = None
+
+    @property
+    def steps(self) -> dict[int, Parts]:
+        """The steps that count, by version; the newest `REMEMBERED` versions."""
+        self._settle()
+        return self._steps
 
     def call(self, buckets: Buckets) -> None:
         """Record that the gradients are computed."""
-        self._called = now(buckets.device)
+        self._called = buckets.clock.mark()
         self._first = buckets.first
 
     def end(self, buckets: Buckets, version: int, *, counts: bool) -> None:
@@ -81,25 +111,19 @@ class StepClock:
             version: version of the average.
             counts: whether this rank had as many samples as planned.
         """
-        ended, before = now(buckets.device), self._ended
-        self._ended = ended
-        self.steps.pop(version - REMEMBERED, None)
-        if before is None or not counts:
-            return
-        took = [max(sent.ended - sent.began - sent.waited, 0.0) for sent in buckets.sent]
-        first = self._called if self._first is None else self._first
-        backward = max(self._called - first, 1e-9)
-        left = buckets.sent[0].began - first
-        self.steps[version] = Parts(
-            a=max(first - before, 0.0),
-            P=backward,
-            gamma=min(max(left / backward, 0.0), 1.0),
-            overlap=sum(took[:-1]),
-            last=took[-1],
-            step=ended - before,
-        )
-        self._seconds += ended - before
-        self._count += 1
+        self._settle()  # the step before, which a GPU has done meanwhile
+        before, self._ended = self._ended, buckets.clock.mark()
+        self._steps.pop(version - REMEMBERED, None)
+        if before is not None and counts and self._called is not None:
+            first = self._first or self._called
+            self._latest = _Step(version, before, first, self._called, self._ended, buckets.sent)
+
+    def _settle(self) -> None:
+        if self._latest is not None:
+            parts = self._steps[self._latest.version] = self._latest.parts()
+            self._latest = None
+            self._seconds += parts.step
+            self._count += 1
 
     def pause(self) -> None:
         """Do not count the next step, whose time includes the pause."""
@@ -112,6 +136,7 @@ class StepClock:
     @property
     def mean(self) -> float | None:
         """Mean seconds of the steps that count; None before the first."""
+        self._settle()
         return self._seconds / self._count if self._count else None
 
     def typical(self, versions: Iterable[int]) -> Parts:
