@@ -188,9 +188,10 @@ class Buckets:
             self._begin()
         if len(buckets) > 1:
             memory = buckets[0].gradients.memory
-            stream = torch.cuda.Stream(memory.device) if memory.is_cuda else None
-            for bucket in buckets:
-                bucket.stream = stream
+            if memory.is_cuda:
+                stream = torch.cuda.Stream(memory.device)  # type: ignore[no-untyped-call]
+                for bucket in buckets:
+                    bucket.stream = stream
             self._thread = threading.Thread(target=_send, args=(self._queue,), daemon=True)
             self._thread.start()
 

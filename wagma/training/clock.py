@@ -135,7 +135,6 @@ class Lead:
 
 
 def _record(device: torch.device) -> Event:
-    made: Any = torch.cuda.Event(enable_timing=True, blocking=True)
-    made.record(torch.cuda.current_stream(device))
-    event: Event = made
+    event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
     return event

@@ -20,8 +20,9 @@ class Preemption:
     """End a micro-batch when its time is over, without a trace.
 
     The time is checked before each module's forward pass, and when a parameter's gradient was
-    computed; on a GPU the program is there at most `QUEUED` checks ahead. Each micro-batch accumulates separately, so that after its end the gradients of
-    finished ones, the model's buffers and torch's random state are as before.
+    computed; on a GPU the program is there at most `QUEUED` checks ahead. Each micro-batch
+    accumulates separately, so that after its end the gradients of finished ones, the model's
+    buffers and torch's random state are as before.
 
     Args:
         model: the model whose passes to end.
