@@ -38,9 +38,10 @@ class Agreed:
             self.number = number
         self._memory.copy_(self._elements)
 
-    def differs(self) -> bool:
-        """Return whether the averaged ranks had different numbers."""
-        return bool((self._memory.view(2, -1) > 0).all(dim=0).any())
+    @staticmethod
+    def differs(elements: torch.Tensor) -> bool:
+        """Return whether the ranks that averaged these elements had different numbers."""
+        return bool((elements.view(2, -1) > 0).all(dim=0).any())
 
     def is_own(self) -> bool:
         """Return whether all averaged ranks had this rank's number, whatever its weight."""

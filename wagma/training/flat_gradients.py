@@ -1,6 +1,5 @@
 """Gradients gathered in one flat array, the form in which a collective averages them."""
 
-import math
 import struct
 import weakref
 from collections.abc import Sequence
@@ -68,16 +67,22 @@ class FlatGradients:
         self._first = first
         self._views = [slot.view(memory) for slot in layout.slots]
         self.content = memory[: layout.numel]
-        self._present = memory[layout.numel : -2 - Agreed.SIZE]
-        self._scale = Agreed(memory[-2 - Agreed.SIZE : -2])
-        self._number = memory[-2:-1]
-        self._stop = memory[-1:]
+        self._rest = memory[layout.numel :]
+        self._present, scale, self._number, self._stop = self._split(self._rest)
+        self._scale = Agreed(scale)
+        self._having: list[bool] = []  # which parameters have a gradient
+        self._marks = self._present  # the same as elements
         self._spares: dict[int, _Spare] = {}  # memory of large averages, by parameter
         memory.zero_()
 
+    @staticmethod
+    def _split(rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what follows the gradients: marks of parameters, scale, number, stop request."""
+        return rest[: -2 - Agreed.SIZE], rest[-2 - Agreed.SIZE : -2], rest[-2:-1], rest[-1:]
+
     @torch.no_grad()
     def gather(self, number: float | torch.Tensor | None, scale: float = 1.0) -> None:
-        """Copy this rank's contribution into `memory`.
+        """Copy this rank's contribution into `memory`; a GPU is not waited for.
 
         Args:
             number: number to average beside the gradients, such as the loss, or a tensor of one
@@ -103,9 +108,16 @@ class FlatGradients:
             present.append(gradient)
         if present:
             torch._foreach_copy_(views, present)
-        self._present.copy_(torch.tensor([gradient is not None for gradient in gradients]))
+        having = [gradient is not None for gradient in gradients]
+        if having != self._having:
+            self._having = having
+            self._marks = torch.tensor(having, device=self.memory.device)
+        self._present.copy_(self._marks)
         self._scale.write(*struct.unpack("i", struct.pack("f", scale)))
-        self._number.fill_(number.item() if isinstance(number, torch.Tensor) else number or 0.0)
+        if isinstance(number, torch.Tensor):
+            self._number.copy_(number.reshape(1))
+        else:
+            self._number.fill_(number or 0.0)
         self.stops.write(self._stop)
 
     def weigh(self, weight: float) -> None:
@@ -115,7 +127,7 @@ class FlatGradients:
 
     def first_nonfinite(self) -> int | None:
         """Return the first parameter whose gradient in `memory` is not finite; None: all are."""
-        if all(map(math.isfinite, self.content.aminmax())):  # a NaN gives NaN for both
+        if bool(torch.stack(self.content.aminmax()).isfinite().all()):  # a NaN gives NaN for both
             return None
         return next(i for i, view in enumerate(self._views) if not bool(view.isfinite().all()))
 
@@ -131,21 +143,32 @@ class FlatGradients:
         Raises:
             MismatchError: the ranks have scaled their gradients by different factors.
         """
-        self.stops.read(self._stop)
-        if self._scale.differs():
+        present, scale, number, stop = self._split(self._rest.cpu())  # the one wait for a GPU
+        self.stops.read(stop)
+        if Agreed.differs(scale):
             raise MismatchError(
                 "the ranks have averaged gradients of different scales: GradScalers must be made "
                 "alike and updated alike on all ranks, and every rank has to call "
                 "average_gradients(scaler), or none; without it scales need not be equal"
             )
-        present = (self._present > 0).tolist()
-        for index, (parameter, anywhere) in enumerate(zip(self._parameters, present, strict=True)):
-            parameter.grad = self._copy(index) if anywhere else None
-        return self._number.item()
+        anywhere = [index for index, mark in enumerate((present > 0).tolist()) if mark]
+        averages = dict(zip(anywhere, self._copies(anywhere), strict=True))
+        for index, parameter in enumerate(self._parameters):
+            parameter.grad = averages.get(index)
+        return number.item()
+
+    def _copies(self, indices: Sequence[int]) -> list[torch.Tensor]:
+        if not self.memory.is_cuda:
+            return [self._copy(index) for index in indices]
+        views = [self._views[index] for index in indices]
+        copies = [torch.empty_like(view) for view in views]  # torch keeps a GPU's memory itself
+        if copies:
+            torch._foreach_copy_(copies, views)
+        return copies
 
     def _copy(self, index: int) -> torch.Tensor:
         view = self._views[index]
-        if view.nbytes <= RECYCLED or view.is_cuda:  # torch keeps the memory of a GPU itself
+        if view.nbytes <= RECYCLED:
             return view.clone()
         spare = self._spares.get(index)
         if spare is None or spare.is_used():

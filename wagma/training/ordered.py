@@ -13,9 +13,9 @@ def ordered_dot(a: torch.Tensor, b: torch.Tensor) -> float:
 
     Args:
         a: 1-d tensor of any floating dtype.
-        b: 1-d tensor of the same length.
+        b: 1-d tensor of the same length, on the same device.
     """
-    lanes = torch.zeros(LANES, dtype=torch.float64)
+    lanes = torch.zeros(LANES, dtype=torch.float64, device=a.device)
     for start in range(0, a.numel(), LANES):
         products = a[start : start + LANES].double() * b[start : start + LANES].double()
         lanes[: products.numel()] += products

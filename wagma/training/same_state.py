@@ -24,5 +24,7 @@ def share_state(ranks: Ranks, inner: Optimizer) -> None:
         array.numpy()[:] = memoryview(content.getbuffer())
     ranks.broadcast(array)
     if ranks.rank != 0:
-        state = torch.load(io.BytesIO(array.numpy().tobytes()), weights_only=True)
+        # On the host: rank 0's GPU may be another, and load_state_dict() moves it.
+        content = io.BytesIO(array.numpy().tobytes())
+        state = torch.load(content, map_location="cpu", weights_only=True)
         inner.load_state_dict({**inner.state_dict(), "state": state})

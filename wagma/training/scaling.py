@@ -65,10 +65,10 @@ def unscale(optimizer: Optimizer) -> bool:
     scale = getattr(optimizer, "grad_scale", None)
     if scale is not None:
         inverse = scale.double().reciprocal().float().item()
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(inverse)
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        gradients = [one.grad for one in parameters if one.grad is not None]
+        if gradients:
+            torch._foreach_mul_(gradients, inverse)
     return True
 
 

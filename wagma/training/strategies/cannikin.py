@@ -199,7 +199,7 @@ class Cannikin(AllreduceSGD):
         counts, tensors = weight == plan.batches[self.rank], self.parameters.parameters
         measures = counts and self._adapts
         self._clock.call(self.buckets)
-        own = squared_norm(tensors, scale) if measures and weight > 0 else 0.0
+        own = squared_norm(tensors, scale, counts=measures and weight > 0)
         mean = super()._average(loss, weight, scale)
         self._clock.end(self.buckets, version, counts=counts)
         if measures:

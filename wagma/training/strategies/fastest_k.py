@@ -200,7 +200,8 @@ class FastestK(KSync):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
-        self._last = state["last"]
+        last = state["last"]
+        self._last = None if last is None else last.to(self.parameters.flat)
         self._restore({name: value for name, value in state.items() if name != "last"})
 
     def _numbers(self) -> dict[str, Any]:

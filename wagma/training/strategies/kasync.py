@@ -147,4 +147,6 @@ class KAsync(KSync):
         super().load_state(state)
         waiting = state.get("pending")
         if waiting is not None and waiting["version"] <= self.version:
-            self._kept = _PendingGradient(**waiting)
+            pairs = zip(waiting["gradients"], self.parameters.parameters, strict=True)
+            moved = [None if one is None else one.to(tensor.device) for one, tensor in pairs]
+            self._kept = _PendingGradient(**{**waiting, "gradients": moved})

@@ -1,6 +1,5 @@
 """Measurements of synchronous steps: times of their parts, norms, and a table of all ranks."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import torch
 from wagma.collectives import SyncAllreduce
 from wagma.theory.cannikin import Measured, NoiseScale
 from wagma.training.buckets import Buckets, Sent
-from wagma.training.clock import Moment
+from wagma.training.clock import Moment, device_of
 
 REMEMBERED = 1000  # the newest steps
 NORMS = 2  # per step: of this rank's gradient, and of the mean over all ranks
@@ -188,32 +187,41 @@ class StepTable:
         return np.zeros(self.size_for(self._ranks.size, self._columns))
 
 
-def squared_norm(parameters: Sequence[torch.Tensor], scale: float = 1.0) -> float:
-    """Return the squared norm of the parameters' gradients, divided by `scale`; 0 without any."""
-    gradients = [one.grad for one in parameters if one.grad is not None]
+def squared_norm(
+    parameters: Sequence[torch.Tensor], scale: float = 1.0, *, counts: bool = True
+) -> torch.Tensor:
+    """Return the squared norm of the parameters' gradients, divided by `scale`; 0 without any.
+
+    A tensor of one float64 on their device, which may compute it later; `counts` False: 0.
+    """
+    gradients = [one.grad for one in parameters if counts and one.grad is not None]
     if not gradients:
-        return 0.0
+        return torch.zeros((), dtype=torch.float64, device=device_of(parameters))
     norms = torch.stack(torch._foreach_norm(gradients))
-    return float(norms.double().square().sum()) / scale**2
+    return norms.double().square().sum() / scale**2
 
 
 class StepNorms:
     """The squared norms of the newest `REMEMBERED` versions."""
 
     def __init__(self) -> None:
-        self._norms: dict[int, tuple[float, float]] = {}
+        self._norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def add(self, version: int, own: float, mean: float) -> None:
-        """Record the norms of a version, unless one is not finite; forget old ones."""
+    def add(self, version: int, own: torch.Tensor, mean: torch.Tensor) -> None:
+        """Record the norms of a version; forget old ones."""
         while self._norms and (oldest := next(iter(self._norms))) <= version - REMEMBERED:
             del self._norms[oldest]
-        if math.isfinite(own + mean):
-            self._norms[version] = (own, mean)
+        self._norms[version] = (own, mean)
 
     def mean(self, versions: Iterable[int]) -> list[float]:
-        """Return the mean of both norms over these versions; -1 where none is known."""
-        known = [self._norms[version] for version in versions if version in self._norms]
-        return np.mean(known, axis=0).tolist() if known else [-1.0] * NORMS
+        """Return the mean of both norms over those of these versions that are finite; else -1."""
+        pairs = [self._norms[version] for version in versions if version in self._norms]
+        if not pairs:
+            return [-1.0] * NORMS
+        known = torch.stack([torch.stack(pair) for pair in pairs]).cpu()
+        known = known[known.isfinite().all(dim=1)]
+        means: list[float] = known.mean(dim=0).tolist() if len(known) else [-1.0] * NORMS
+        return means
 
     def clear(self) -> None:
         """Forget all versions."""
