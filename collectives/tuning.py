@@ -1,10 +1,12 @@
-"""How messages exchange data on this machine: parameters that ``python -m wagma tune`` wrote.
+"""How messages exchange data on this machine: what ``python -m wagma tune`` measured and wrote.
 
 They lie in one file of the user's cache. Their key names the setting in which they were measured:
 the MPI, the number of ranks in all and on a node, and the model of the processor. A handle takes
-the parameters that rank 0 finds, and the defaults where there are none.
+the parameters that rank 0 finds, and the defaults where there are none. Beside them are LogGP's
+numbers of messages, with which `wagma.simulate` can predict.
 """
 
+import errno
 import json
 import logging
 import os
@@ -26,6 +28,7 @@ _PAIR_SWITCH = 16 << 10
 _NETWORK_PAIR_SWITCH = 32 << 10
 _PAIR_CHUNK = 512 << 10
 _ADDED = "schedule_part"  # older files do not have it
+_MESSAGES = "messages"
 # Values that the engine takes, beside 0 (csrc/engine/options.c).
 _RANGES = {
     "schedule_switch": (1, 2**62),
@@ -148,8 +151,45 @@ def find(size: int, on_a_node: int) -> Schedule:
         return default(size, on_a_node)
 
 
-def write(file: Path, under: str, schedule: Schedule) -> None:
-    """Add the parameters to the file under this key, or replace them; the file changes atomically.
+def messages(file: Path) -> tuple[str, dict[str, Any]]:
+    """Return the numbers of messages that were measured last, and their key.
+
+    Returns:
+        The key, and the numbers of messages within a node, "node", and to another, "between", as
+        far as there are such ranks: see `wagma.tune.loggp.LogGP`.
+
+    Raises:
+        ValueError: the content is not valid, or has no such numbers; names file and line.
+        OSError: the file cannot be read.
+    """
+    again = f"write it with `mpiexec -n 2 python -m wagma tune --file {file}`"
+    if not file.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    try:
+        known = _machines(file)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file}:{error.lineno}: is no JSON: {error.msg}; {again}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}; {again}") from None
+    for under, machine in reversed(known.items()):
+        if isinstance(machine, dict) and isinstance(machine.get(_MESSAGES), dict):
+            return under, machine[_MESSAGES]
+    raise ValueError(f"{file} has no times of messages: {again}")
+
+
+def write(
+    file: Path,
+    under: str,
+    schedule: Schedule,
+    messages: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Put what was measured under this key into the file, as the last; it changes atomically.
+
+    Args:
+        file: to change.
+        under: see `key`.
+        schedule: its parameters.
+        messages: its numbers, as `messages` returns them; None: they were not measured.
 
     Raises:
         OSError: the file cannot be written.
@@ -158,7 +198,8 @@ def write(file: Path, under: str, schedule: Schedule) -> None:
         machines = _machines(file)
     except ValueError:  # an invalid file is replaced
         machines = {}
-    machines[under] = schedule.options()
+    machines.pop(under, None)
+    machines[under] = {**schedule.options(), **({} if messages is None else {_MESSAGES: messages})}
     file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"wagma": _FORMAT, "machines": machines}, indent=2) + "\n"
     write_file(file, text)
@@ -171,7 +212,8 @@ def _machines(file: Path) -> dict[str, Any]:
         return {}
     content = json.loads(text)  # a JSONDecodeError is a ValueError
     if not isinstance(content, dict) or content.get("wagma") != _FORMAT:
-        raise ValueError(f"it is not of format {_FORMAT}")
+        found = content.get("wagma") if isinstance(content, dict) else None
+        raise ValueError(f"it is of format {found!r}, and this wagma reads {_FORMAT}")
     machines = content.get("machines")
     if not isinstance(machines, dict):
         raise ValueError("it has no machines")

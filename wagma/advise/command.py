@@ -14,9 +14,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wagma.launch.options import add_progress, integer, is_shown
 from wagma.launch.packages import missing
+
+if TYPE_CHECKING:
+    from wagma.profile import TrainingProfile
+    from wagma.simulate import Network
 
 SUMMARY = "say which method makes a profiled training faster, and how much"
 
@@ -38,9 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--network",
-        choices=("node", "ethernet", "infiniband", "slingshot"),
-        help="pattern of the network, whose numbers are scaled to the profile's times (default: by "
-        "its hosts)",
+        metavar="NAME|FILE",
+        help="node, ethernet, infiniband or slingshot: pattern of the network, whose numbers are "
+        "scaled to the profile's times (default: by its hosts); a file: numbers that wagma tune "
+        "measured",
     )
     add("--seed", type=integer(0), default=0, metavar="N", help="of all draws (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write the advice there")
@@ -80,7 +86,7 @@ def _advise(arguments: argparse.Namespace) -> int:
             profile,
             arguments.ranks,
             time_to_loss=arguments.time_to_loss,
-            network=arguments.network,
+            network=_network(arguments.network, profile),
             seed=arguments.seed,
             advance=advance,
         )
@@ -89,3 +95,15 @@ def _advise(arguments: argparse.Namespace) -> int:
         write_file(arguments.json, document + "\n")
     sys.stdout.write(advice.text())
     return 0
+
+
+def _network(given: str | None, profile: TrainingProfile) -> Network | str | None:
+    """Return the name of a network; or that of a file, for as many ranks per node as profiled."""
+    from wagma.advise.network import ranks_per_node
+    from wagma.simulate.network import NETWORKS
+    from wagma.simulate.tuned import network
+
+    if given is None or given in NETWORKS:
+        return given
+    each = ranks_per_node(profile)
+    return network(given, each if each < profile.ranks else 1)

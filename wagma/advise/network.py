@@ -14,6 +14,11 @@ from wagma.simulate.network import FREE
 _OF_ALL = (None, "AllreduceSGD", "DistributedDataParallel", "LocalSGD")
 
 
+def ranks_per_node(profile: TrainingProfile) -> int:
+    """Return how many ranks the host with most of them has."""
+    return max(Counter(profile.hosts).values())
+
+
 def network_of(profile: TrainingProfile, name: str | None = None) -> tuple[Network, str]:
     """Return a network with which averages take as long as in the profile, and whence it is.
 
@@ -23,7 +28,7 @@ def network_of(profile: TrainingProfile, name: str | None = None) -> tuple[Netwo
         profile: of a training.
         name: of the nominal network; None: "node" if all ranks are on one host, "ethernet" if not.
     """
-    each = max(Counter(profile.hosts).values())
+    each = ranks_per_node(profile)
     if name is None:
         name = "node" if each == profile.ranks else "ethernet"
     nominal = replace(

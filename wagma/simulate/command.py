@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from wagma.simulate.methods import Method
-    from wagma.simulate.network import Network
     from wagma.simulate.rows import Row
     from wagma.simulate.workload import Workload
 
@@ -38,7 +37,6 @@ _SETTINGS = (
     *("network", "ranks_per_node", "seed"),
 )
 _METHODS = "wagma,allreduce,local10,dpsgd,sgp1,eager-majority,adpsgd"
-_NETWORKS = ("none", "node", "ethernet", "infiniband", "slingshot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,9 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--network",
-        choices=_NETWORKS,
         default="none",
-        help="nominal numbers of a network; none: communication takes no time (default: none)",
+        metavar="NAME|FILE",
+        help="node, ethernet, infiniband or slingshot: nominal numbers; a file: those that wagma "
+        "tune measured; none: communication takes no time (default: none)",
     )
     add(
         "--ranks-per-node",
@@ -154,7 +153,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except ValueError as error:
         parser.error(str(error))
     except OSError as error:
-        reads = error.filename in map(str, [arguments.profile, *(arguments.measured or ())])
+        read = [arguments.network, arguments.profile, *(arguments.measured or ())]
+        reads = error.filename in map(str, read)
         what = "read" if reads else "written"
         parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
 
@@ -177,10 +177,11 @@ def _check(arguments: argparse.Namespace) -> None:
 def _simulate(arguments: argparse.Namespace) -> int:
     from wagma.launch.progress import bar
     from wagma.simulate.rows import rows, text
+    from wagma.simulate.tuned import network as network_named
 
     names = arguments.methods or _METHODS
     methods = _methods(names)
-    network = _network(arguments.network, arguments.ranks_per_node)
+    network = network_named(arguments.network, arguments.ranks_per_node)
     workload = _workloads(arguments)
     if arguments.network == "none" or not workload(arguments.ranks[0]).model_bytes:
         sys.stderr.write(
@@ -209,8 +210,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     """
     from wagma.report.formats import FormatError, check_schema, loads
     from wagma.simulate.measured import compare, markdown, text
+    from wagma.simulate.tuned import network as network_named
 
-    network = _network(arguments.network, arguments.ranks_per_node)
+    network = network_named(arguments.network, arguments.ranks_per_node)
     named = (
         None if arguments.methods is None else [each.name for each in _methods(arguments.methods)]
     )
@@ -234,17 +236,6 @@ def _methods(names: str) -> list[Method]:
     if names == "all":
         return [method(name) for name in METHODS]
     return [method(word.strip()) for word in dict.fromkeys(names.split(","))]
-
-
-def _network(name: str, ranks_per_node: int) -> Network:
-    from dataclasses import replace
-
-    from wagma.simulate.network import FREE, NETWORKS
-
-    if name == "none":
-        return FREE
-    intra = None if ranks_per_node == 1 else NETWORKS["node"]
-    return replace(NETWORKS[name], ranks_per_node=ranks_per_node, intra=intra)
 
 
 def _workloads(arguments: argparse.Namespace) -> Callable[[int], Workload]:

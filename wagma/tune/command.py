@@ -1,10 +1,11 @@
-"""Measures how data is exchanged fastest over messages between these ranks.
+"""Measures how data is exchanged fastest over messages between these ranks, and what one takes.
 
 Handles over messages (transport="mpi") exchange small arrays in few messages and large ones in
 parts, cut into chunks. Up to which size, and how large the chunks are best, depends on the MPI, on
 the number of ranks and on the machine. All of it is tried out with the ranks of this run, and
 written to the user's cache, where handles of as many ranks, with the same MPI and processor, find
-it. docs/schedules.md says what is compared.
+it. docs/schedules.md says what is compared. LogGP's numbers of a message go to the same file, with
+which `wagma simulate` and `wagma advise` predict: --network FILE.
 
     mpiexec -n 4 python -m wagma tune
 """
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import math
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
+    from wagma.tune.loggp import LogGP
     from wagma.tune.search import Found, Times
 
-SUMMARY = "measure how ranks exchange data fastest over messages, for handles to use"
+SUMMARY = "measure how ranks exchange data over messages, for handles and simulations"
 
 SMALLEST = 64 << 10
+_WHERE = {"node": "on a node", "between": "to another node"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=reader(lambda text: parse_duration(text, 60.0)),
         default=0.2,
         metavar="TIME",
-        help="how long to measure each of about fifty points, such as 1s (default: 200ms)",
+        help="how long to measure each of about sixty points, such as 1s (default: 200ms)",
     )
     add(
         "--file",
@@ -96,7 +100,9 @@ def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
     from wagma.launch.agreement import InputError, agreed
     from wagma.launch.progress import bar
     from wagma.launch.together import abort_on_error, everywhere
+    from wagma.tune.loggp import points as message_points
     from wagma.tune.measuring import default_schedule, measure, ranks_on_this_node
+    from wagma.tune.messages import measure_messages, partners
     from wagma.tune.search import points, search
 
     if comm.size == 1:
@@ -110,15 +116,23 @@ def _tune(comm: MPI.Intracomm, settings: Settings, progress: str) -> int:
     file = everywhere(comm, lambda: _check_first(settings, progress) if comm.rank == 0 else None)
     shown = comm.rank == 0 and is_shown(progress)
     default = default_schedule(comm.size, here)
-    with bar(points(comm.size, settings.largest), visible=shown) as advance, abort_on_error(comm):
+    others = partners(comm)
+    count = points(comm.size, settings.largest) + len(others) * len(
+        message_points(settings.largest)
+    )
+    with bar(count, visible=shown) as advance, abort_on_error(comm):
         found = search(
             comm.size, settings.largest, default, partial(measure, comm, settings.time), advance
         )
+        messages = {
+            where: measure_messages(comm, other, settings.time, settings.largest, advance)
+            for where, other in others.items()
+        }
     if comm.rank == 0:
         under = tuning.key(comm.size, here)
-        sys.stdout.write(_text(found, under))
+        sys.stdout.write(_text(found, under) + "".join(map(_line, messages.items())))
         if file is not None:
-            tuning.write(file, under, found.schedule)
+            tuning.write(file, under, found.schedule, {w: asdict(m) for w, m in messages.items()})
             sys.stdout.write(f"Written to {file}\n")
     return 0
 
@@ -208,6 +222,16 @@ def _text(found: Found, under: str) -> str:
         f"{size_text(schedule.schedule_chunk)}, {to_all}"
     )
     return "\n".join(lines) + "\n"
+
+
+def _line(measured: tuple[str, LogGP]) -> str:
+    where, numbers = measured
+    once = numbers.latency + 2 * numbers.overhead
+    rate = 1 / numbers.gap_per_byte if numbers.gap_per_byte else math.inf
+    return (
+        f"a message {_WHERE[where]}: {1e6 * once:.1f} us and {rate * 1e-9:.3g} GB/s; the next one "
+        f"{1e6 * numbers.gap:.1f} us later; sums: {1e-9 / numbers.reduce_per_byte:.3g} GB/s\n"
+    )
 
 
 def _columns(

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from wagma.advise import advise
 from wagma.advise.candidates import candidates
 from wagma.advise.network import network_of
 from wagma.cli import Ended, main
+from wagma.collectives import tuning
+from wagma.collectives.tuning import Schedule
 from wagma.profile import TrainingProfile, save
 from wagma.simulate import NETWORKS, Workload
 from wagma.simulate.network import FREE
@@ -113,6 +116,21 @@ def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "optimizer = wagma.DistributedOptimizer(optimizer, algorithm, model=model)" in printed
     written = json.loads((tmp_path / "advice.json").read_text())
     assert [each["family"] in printed for each in written["best"]] == [True] * 3
+
+
+def test_command_takes_measured_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(profile_of(delayed(2, steps=40)), tmp_path / "profile.json")
+    slow = dict.fromkeys(("latency", "overhead", "gap"), 0.1) | {"gap_per_byte": 0.0}
+    tuning.write(tmp_path / "tune.json", "here", Schedule(), {"node": slow})
+    words = ["--network", str(tmp_path / "tune.json")]
+    assert main(["advise", str(tmp_path / "profile.json"), *words]) == 0
+    # Of 2 ranks both send and receive: 300 ms beside at least 100 ms of computing.
+    found = re.search(
+        r"2 ranks: ([0-9.]+) local batches/s, .*as given", capsys.readouterr().out, re.S
+    )
+    assert found is not None and 2.5 < float(found[1]) < 5
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from wagma.cli import Ended, main
 from wagma.collectives import PartialAllreduce, tuning
 from wagma.collectives.rendezvous import meeting
 from wagma.collectives.tuning import Schedule
+from wagma.simulate import Network
+from wagma.simulate.tuned import network
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -76,9 +78,13 @@ def test_tune_writes_what_handles_find(
         if not dry:
             assert str(file) in said.out
             (machine,) = json.loads(file.read_text())["machines"].values()
+            messages = machine.pop("messages")["node"]
+            assert 0 < messages["latency"] < 1 and 0 <= messages["gap_per_byte"] < 1e-6
             assert set(machine) == set(MEASURED.options())
             assert min(machine.values()) > 0
             assert tuning.find(comm.size, comm.size).options() == machine
+            assert network(str(file)) == Network(**messages)
+            assert "a message on a node: " in said.out
 
 
 def test_a_file_that_cannot_be_written_is_refused_on_all_ranks(
