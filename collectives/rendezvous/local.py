@@ -2,7 +2,8 @@
 
     rank 0   listens at the job's address; asks each connection for its identity ("who"), accepts
              the other ranks ("welcome"), then closes the address ("together")
-    others   connect, send their identity ("hello"), and their value of each allgather ("value")
+    others   connect, send their identity ("hello"), and their value of each allgather ("value"),
+             beside what the others get of it, null for all
     rank 0   sends all values to all ranks ("values"), and in long waits the missing ranks
              ("missing"); if one rank leaves with an error, all ranks raise it ("leave", "ended")
 
@@ -82,11 +83,11 @@ class _OtherRank(LocalRanks):
         self._wait(missing, wait)
         self._missing = ()
 
-    def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
+    def allgather(self, value: Any, *, last: bool, brief: Any = None) -> list[Any]:  # noqa: ARG002
         self._check_claim()
         self.check()
         assert self._link is not None
-        self._link.send("value", value)
+        self._link.send("value", (value, brief))
         self._wait(lambda: () if self._values is not None else self._missing or (0,))
         values, self._values, self._missing = self._values, None, ()
         assert values is not None

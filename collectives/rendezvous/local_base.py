@@ -80,8 +80,8 @@ class LocalRanks(ABC):
             raise
 
     @abstractmethod
-    def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """Return `value`, plain data, of every rank.
+    def allgather(self, value: Any, *, last: bool, brief: Any = None) -> list[Any]:
+        """Return `value`, plain data, of every rank; `last`, `brief`: see `meeting.Ranks`.
 
         Raises:
             PeerError, StallError, or the error with which a rank left.

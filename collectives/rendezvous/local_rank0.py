@@ -44,14 +44,15 @@ class Rank0(LocalRanks):
         self._stop_listening()
         self._send_all("together", None)
 
-    def allgather(self, value: Any, *, last: bool) -> list[Any]:  # noqa: ARG002
+    def allgather(self, value: Any, *, last: bool, brief: Any = None) -> list[Any]:  # noqa: ARG002
         """Return `value` of every rank, once all values have arrived."""
         self._check_claim()
-        self._values[0] = value
+        self._values[0] = (value, brief)
         self._wait(lambda: self._without(self._values.keys()))
-        values = [self._values[rank] for rank in range(self.size)]
+        pairs = [self._values[rank] for rank in range(self.size)]
         self._values.clear()
-        self._send_all("values", values)
+        values = [value for value, _ in pairs]
+        self._send_all("values", [value if brief is None else brief for value, brief in pairs])
         # A rank that has received the values may end in order: a closed connection is no error.
         wait = Wait(self._patience, self.rank, self._watch)
         while slow := [rank for rank, link in self._peers.items() if link.unsent]:
@@ -107,7 +108,10 @@ class Rank0(LocalRanks):
                 if what == "leave":
                     self._end(common_report({rank: Report.of(content)}, self.size))
                     return
-                self._values[rank] = content
+                if not isinstance(content, list):
+                    raise ValueError(f"{what} has no list")
+                value, brief = content
+                self._values[rank] = (value, brief)
         except EOFError:
             self._end(common_report({rank: ENDED}, self.size))
         except ValueError:

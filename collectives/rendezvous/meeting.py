@@ -56,8 +56,11 @@ class Ranks(Protocol):
     size: int
     on_this_node: int  # how many of them can share memory with this one
 
-    def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """Return `value` of every rank; `last`: no rank will call it again."""
+    def allgather(self, value: Any, *, last: bool, brief: Any = None) -> list[Any]:
+        """Return `value` of every rank; `last`: no rank will call it again.
+
+        Where `brief` is given, on all ranks or on none, ranks other than 0 get it instead.
+        """
         ...
 
     def check(self) -> None:
@@ -146,6 +149,17 @@ class Meeting:
         The values are plain data (see `link.plain`). An error on any rank is raised on every rank;
         of several errors `common_report` chooses one. `last`: the meeting ends here.
         """
+        return self._exchange(function, last=last, gather=False)
+
+    def gather(self, function: Callable[[], object], *, last: bool = False) -> list[Any] | None:
+        """Return the value of `function()` on every rank, by rank, on rank 0; None elsewhere.
+
+        Values and errors are as in `exchange`.
+        """
+        gathered = self._exchange(function, last=last, gather=True)
+        return gathered if self.rank == 0 else None
+
+    def _exchange(self, function: Callable[[], object], *, last: bool, gather: bool) -> list[Any]:
         value: object = None
         error: BaseException | None = None
         try:
@@ -156,7 +170,8 @@ class Meeting:
         own = None if error is None or error is self._peer_error else report(error)
         if error is not None:
             self._fail(own)
-        gathered = self._ranks.allgather((value, own), last=last)
+        brief = (None, own) if gather else None
+        gathered = self._ranks.allgather((value, own), last=last, brief=brief)
         reports = {rank: Report.of(sent) for rank, (_, sent) in enumerate(gathered) if sent}
         self._agreed_error = bool(reports)
         if error is not None and not isinstance(error, Exception):

@@ -65,15 +65,16 @@ class MPIRanks:
         self.on_this_node: int = node.Get_size()
         node.Free()
 
-    def allgather(self, value: Any, *, last: bool) -> list[Any]:
-        """Return `value` of every rank; `last`: no rank will call it again.
+    def allgather(self, value: Any, *, last: bool, brief: Any = None) -> list[Any]:
+        """Return `value` of every rank; `last`, `brief`: see `meeting.Ranks`.
 
         Raises:
             PeerError, StallError: a rank has died; this rank or another one has waited too long.
         """
         self._over = last
         content = encode((bool(self._telling), value))
-        sent = self._send(content, _VALUE)
+        others = content if brief is None else encode((bool(self._telling), brief))
+        sent = self._send(others, _VALUE, to_0=content)
         values: dict[int, tuple[bool, Any]] = {self.rank: json.loads(content)}
 
         def missing() -> list[int]:
@@ -123,9 +124,12 @@ class MPIRanks:
     def _others(self) -> Iterator[int]:
         return (rank for rank in range(self.size) if rank != self.rank)
 
-    def _send(self, content: bytes, tag: int) -> list[MPI.Request]:
+    def _send(self, content: bytes, tag: int, to_0: bytes | None = None) -> list[MPI.Request]:
         kind = import_mpi().BYTE
-        return [self.comm.Isend([content, kind], rank, tag) for rank in self._others()]
+        sent = dict.fromkeys(self._others(), content)
+        if to_0 is not None and 0 in sent:
+            sent[0] = to_0
+        return [self.comm.Isend([each, kind], rank, tag) for rank, each in sent.items()]
 
     def _receive(self, rank: int, tag: int) -> Any:
         """Return the next message of `rank`; None: there is none."""

@@ -207,8 +207,8 @@ class Profile:
         if error is not None:
             patience = patience._replace(timeout=PATIENCE_S)
         with Meeting(self._comm, patience) as meeting:
-            records = meeting.exchange(self._record)
-            self._on_rank_0(meeting, lambda: save(merge(records), self._path))
+            records = meeting.gather(self._record)
+            self._on_rank_0(meeting, lambda: save(merge(records or ()), self._path))
 
     def _on_rank_0(self, meeting: Meeting, write: Callable[[], None]) -> None:
         """Call `write` on rank 0; an error of the disk is raised on every rank."""

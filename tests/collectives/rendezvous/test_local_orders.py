@@ -43,7 +43,7 @@ def test_a_rank_that_sleeps_through_the_beginning_goes_on(monkeypatch: pytest.Mo
             link.send(*message)
         what, value = heard(link)
         assert what == "value"
-        link.send("values", [0, value, 2])
+        link.send("values", [0, value[0], 2])
         link.close()
         return value
 
@@ -53,7 +53,7 @@ def test_a_rank_that_sleeps_through_the_beginning_goes_on(monkeypatch: pytest.Mo
         meeting.leave(None)
         return values
 
-    assert ranks.thread_ranks(2, lambda rank: (rank_0, rank_1)[rank]()) == [1, [0, 1, 2]]
+    assert ranks.thread_ranks(2, lambda rank: (rank_0, rank_1)[rank]()) == [[1, None], [0, 1, 2]]
 
 
 def test_one_thread_waits_for_another_as_for_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
