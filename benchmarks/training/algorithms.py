@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from wagma.simulate.methods import NAMES, NUMBERED, STOPPING, WINDOW, WINDOW_OF_INCREMENTS, numbered
+from wagma.simulate.methods import (
+    MEASURED_ONLY,
+    NAMES,
+    NUMBERED,
+    STOPPING,
+    WINDOW,
+    WINDOW_OF_INCREMENTS,
+    numbered,
+)
 from wagma.theory.bound import Rule
 
 from . import stopping
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
+ALL = (*NAMES, *STOPPING, *MEASURED_ONLY)  # without those with a number in the name
 DEFAULT = ("wagma", "allreduce", "local10", "dpsgd", "sgp1", "eager-majority", "adpsgd")
 
 
@@ -94,10 +103,10 @@ def check_name(name: str) -> str:
     if ":" in name:
         _load(name)
         return name
-    if name in (*NAMES, *STOPPING) or numbered(name):
+    if name in ALL or numbered(name):
         return name
     raise ValueError(
-        f"unknown algorithm {name!r}: choose from {', '.join((*NAMES, *STOPPING))}; "
+        f"unknown algorithm {name!r}: choose from {', '.join(ALL)}; "
         f"{NUMBERED}; or package.module:Class of your own"
     )
 
@@ -150,6 +159,7 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         "wagma-world": lambda: _wagma(name, "WAGMA, S=P", settings, size, group_size=size),
         "wagma-small": lambda: _wagma(name, "WAGMA, S=2", settings, size, group_size=min(2, size)),
         "allreduce": lambda: _allreduce(name, "AllreduceSGD"),
+        "auto": lambda: Compared(name, "Auto", "Auto", {"sync_period": settings.sync_period}, None),
         "dropcompute": lambda: _allreduce(name, "DropCompute"),
         "dropcompute-preempt": lambda: _allreduce(name, "DropCompute, preempt"),
         "anytime": lambda: _allreduce(name, "Anytime Minibatch"),

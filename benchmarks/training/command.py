@@ -32,10 +32,10 @@ from wagma.launch.options import (
 )
 from wagma.launch.packages import missing
 from wagma.launch.together import on_world
-from wagma.simulate.methods import NAMES, NUMBERED, STOPPING
+from wagma.simulate.methods import NUMBERED
 from wagma.units import parse_duration
 
-from .algorithms import DEFAULT, check_name
+from .algorithms import ALL, DEFAULT, check_name
 from .settings import Settings
 from .tasks import TASKS
 
@@ -112,9 +112,9 @@ def _add_algorithms(parser: argparse.ArgumentParser) -> None:
         default=",".join(DEFAULT),
         metavar="NAMES",
         help="comma-separated, in the order in which they run: "
-        f"{', '.join((*NAMES, *STOPPING))}; {NUMBERED}; or package.module:Class of your own. "
-        "The bound of your own is unknown, and that of diloco-overlapN, diloco-groupsN, fastest-k, "
-        "ddp, and all K-sync and K-async (default: %(default)s)",
+        f"{', '.join(ALL)}; {NUMBERED}; or package.module:Class of your own. "
+        "The bound of your own is unknown, and that of auto, diloco-overlapN, diloco-groupsN, "
+        "fastest-k, ddp, and all K-sync and K-async (default: %(default)s)",
     )
     add(
         "--sync-period",

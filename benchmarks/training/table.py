@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from textwrap import fill
 from typing import Any
 
@@ -198,6 +198,7 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
         )
     if len(settings["seeds"]) > 1 and not per_seed:
         notes.append(f"Mean ± standard deviation of {len(settings['seeds'])} seeds.")
+    notes += _ratios(result["runs"])
     notes += result["environment"]["warnings"]
     behind = max((run["behind_share"] for run in result["runs"]), default=0.0)
     if settings["compute"] is not None and behind > 0:
@@ -208,6 +209,24 @@ def _notes(result: dict[str, Any], per_seed: bool) -> list[str]:
     if unknown := sorted({run["label"] for run in result["runs"] if not run["ideal_throughput"]}):
         notes.append(f"Bound unknown: {', '.join(unknown)}.")
     return notes
+
+
+def _ratios(runs: list[Run]) -> list[str]:
+    """Compare the throughputs of each seed: what else the machine did then slowed all of them."""
+    first, *others = by_algorithm(runs).items()
+    reference = {run["seed"]: run["throughput"] for run in first[1]}
+    said = []
+    for label, each in others:
+        ratios = [
+            run["throughput"] / reference[run["seed"]] for run in each if run["seed"] in reference
+        ]
+        if len(ratios) > 1:
+            said.append(f"{label} {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+    if not said:
+        return []
+    return [
+        f"Throughput by that of {first[0]} with the same seed, median (range): {', '.join(said)}."
+    ]
 
 
 def line(settings: Any, run: Run) -> str:

@@ -39,6 +39,7 @@ def test_faults_are_not_delays() -> None:
     [
         ("wagmi", {}, "unknown method 'wagmi': choose from wagma"),
         ("sgp9999", {}, "unknown method 'sgp9999'"),
+        ("auto", {}, "auto is not simulated: .* simulate these, or leave it out"),
         ("wagma", {"groupsize": 3}, "wagma has no option 'groupsize': options are group_size"),
         ("dpsgd", {"window": 3}, "dpsgd has no option 'window': it has no options"),
         ("wagma", {"group_size": 0}, "group_size is 0: at least 1"),

@@ -33,6 +33,7 @@ _NUMBERED = re.compile(
     r"k-sync|k-async|k-batch-sync|k-batch-async)([1-9][0-9]{0,5})"
 )
 SIMULATED_ONLY = ("cannikin",)  # `wagma bench heterogeneous` measures it
+MEASURED_ONLY = ("auto",)  # it chooses among methods by simulating these
 METHODS = (*NAMES, *STOPPING, *SIMULATED_ONLY)
 
 # The window where there are no synchronisations, and that of gradients, see `Options.window`.
@@ -194,6 +195,11 @@ def method(name: str, **options: Any) -> Method:
         made, allowed = _numbered(*found)
     elif name in _MADE:
         made, allowed = _MADE[name]
+    elif name in MEASURED_ONLY:
+        raise ValueError(
+            f"{name} is not simulated: it trains as allreduce or as wagma, whichever is predicted "
+            "to be faster; simulate these, or leave it out"
+        )
     else:
         raise ValueError(f"unknown method {name!r}: choose from {', '.join(METHODS)}; {NUMBERED}")
     for option, value in options.items():

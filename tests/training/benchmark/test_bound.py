@@ -8,7 +8,7 @@ import pytest
 from wagma.benchmarks.training.algorithms import find
 from wagma.benchmarks.training.settings import Settings
 from wagma.inject import parse
-from wagma.simulate.methods import NAMES
+from wagma.simulate.methods import MEASURED_ONLY, NAMES
 from wagma.theory.bound import Bound, Rule, bound
 
 pytestmark = pytest.mark.training
@@ -131,13 +131,14 @@ def test_results_are_delivered_in_order() -> None:
     assert bound(Rule("solo", window=8), compute) == Bound(4.5, 7)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *MEASURED_ONLY])
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 def test_every_algorithm_has_a_bound(name: str, size: int) -> None:
     one = find(name, replace(SETTINGS, group_size=None), size)
     if one.rule is None:
-        # Whom fastest-k waits for depends on the gradients; DDP waits in what counts as computing.
-        assert name in ("fastest-k", "ddp")
+        # Whom fastest-k waits for depends on the gradients, and Auto on what it measured; DDP waits
+        # in what counts as computing.
+        assert name in ("fastest-k", "ddp", "auto")
         return
     if size < one.least_ranks:
         with pytest.raises(ValueError, match="neighbors"):

@@ -189,6 +189,19 @@ def test_the_table_has_means_and_spreads() -> None:
     assert "4.00 (1 of 2)" in table.text(shown(*runs, seeds=(1, 2)))
 
 
+def test_throughputs_are_compared_seed_by_seed() -> None:
+    def lasting(name: str, *seconds: float) -> list[dict[str, Any]]:
+        return [
+            run(name, *[record(0, end_seconds=each)] * 2, seed=seed)
+            for seed, each in enumerate(seconds, 1)
+        ]
+
+    runs = [*lasting("allreduce", 2.0, 4.0, 8.0), *lasting("auto", 2.5, 4.0, 7.0)]
+    printed = table.text(shown(*runs, seeds=(1, 2, 3)))
+    assert "same seed, median (range): Auto 1.000 (0.800 to 1.143)." in printed.replace("\n", " ")
+    assert "same seed" not in table.text(shown(*runs[::3], seeds=(1,)))
+
+
 def test_overrun_emulation_is_told() -> None:
     behind = record(0, behind=2)
     told = "gradients took longer than the emulated time in up to 25.0 % of the steps"
