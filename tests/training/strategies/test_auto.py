@@ -13,7 +13,7 @@ from tiny import COMM, RANK, SIZE, batch, build_model, on_all_ranks, step_on, va
 import wagma
 from wagma.profile import TrainingProfile
 from wagma.training.clock import Clock
-from wagma.training.strategies.times import SKIPPED, StepTimes
+from wagma.training.strategies.times import LATEST, SKIPPED, StepTimes
 
 pytestmark = pytest.mark.mpi
 
@@ -36,7 +36,7 @@ class Given(StepTimes):
         slow = self._slow(version)
         own = slow if version % SIZE == RANK else 1.0
         wait = 0.0 if self._algorithm.wait_avoiding else max(slow, 1.0) - own
-        self.steps[version] = (int(1e6 * own), int(1e6 * wait), 1000)
+        self.add(version, (int(1e6 * own), int(1e6 * wait), 1000))
 
 
 def make(
@@ -211,6 +211,9 @@ def test_step_times_tell_computing_waiting_and_communication(
     take(100)
     times.end(SKIPPED + 2)
     assert len(times.steps) == 2
+    for version in range(100, 100 + LATEST):
+        times.end(version)
+    assert [*times.steps] == [*range(100, 100 + LATEST)]
 
 
 @several

@@ -1,9 +1,22 @@
 """When a training leaves AllreduceSGD and when it returns: choices from given times."""
 
+import subprocess
+import sys
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from wagma.training.strategies.switching import LEAST_STEPS, Choice, Measured, choose, group_sizes
+from wagma.training.strategies.switching import (
+    LEAST_STEPS,
+    LONGEST,
+    Choice,
+    Measured,
+    Pace,
+    choose,
+    group_sizes,
+    most_gained,
+)
 
 STEPS, SIZE = 60, 4
 
@@ -56,6 +69,41 @@ def test_it_compares_the_steps_that_all_ranks_measured() -> None:
     assert Measured.common([row[: LEAST_STEPS + 1] for row in rows], 8) is None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_prediction_exceeds_what_can_be_gained(seed: int) -> None:
+    """Times that are drawn: what is simulated is below the bound from the ranks' sums."""
+    random = np.random.default_rng(seed)
+    compute = random.exponential(1.0, (SIZE, STEPS)) * random.random((SIZE, 1))
+    wait = compute.max(axis=0) - compute
+    drawn = Measured(compute, 0.3, float(compute.max(axis=0).mean()) + 0.3, 1 << 20)
+    parts = [np.rint(1e6 * part).astype(int) for part in (compute, wait, np.full_like(wait, 0.3))]
+    rows = [[*zip(range(STEPS), *each, strict=True)] for each in zip(*parts, strict=True)]
+    most = most_gained(rows)
+    assert most == pytest.approx((compute.max(axis=0).sum() + 18) / compute.sum(1).max() - 1, 1e-4)
+    assert most is not None and 0 < choose(Choice(), drawn, 10, 1e-3).gain < most
+    assert most_gained([*rows, rows[0][: LEAST_STEPS - 1]]) is None
+
+
+def test_simulations_are_rare_while_nothing_changes() -> None:
+    pace = Pace(64)
+    made = [v for v in range(64, 64 * 200, 64) if pace.simulates(v, 0.2, 0.1)]
+    pauses = [after - before for before, after in pairwise(made)]
+    assert made[0] == 64
+    assert pauses[:5] == [128, 256, 512, 1024, 1024]
+    assert set(pauses[3:]) == {64 * LONGEST}
+    now = 64 * 201
+    assert not pace.simulates(now, 0.22, 0.1)
+    # It comes at once when more could be gained, and again soon.
+    assert pace.simulates(now, 0.24, 0.1)
+    assert [pace.simulates(now + more, 0.24, 0.1) for more in (64, 128)] == [False, True]
+    assert not pace.simulates(10**6, 0.09, 0.1)  # nothing to gain
+
+
 def test_one_rank_never_leaves() -> None:
     assert group_sizes(1) == []
     assert group_sizes(2) == [2]
+
+
+def test_algorithms_are_imported_without_simulations() -> None:
+    code = "import sys, wagma.algorithms; sys.exit('wagma.simulate' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

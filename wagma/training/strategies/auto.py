@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import numpy as np
@@ -17,13 +19,22 @@ from wagma.profile import TrainingProfile, load
 from wagma.theory.checks import check_time
 from wagma.training.clock import Clock
 from wagma.training.flat import FlatParameters
-from wagma.training.ranks import Waits
+from wagma.training.ranks import NamedWaits, Waits
 from wagma.training.same_state import share_state
 from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.base import Algorithm
 from wagma.training.strategies.collective import Collective
-from wagma.training.strategies.switching import LEAST_STEPS, Choice, Measured, choose, group_sizes
-from wagma.training.strategies.times import StepTimes
+from wagma.training.strategies.switching import (
+    LEAST_STEPS,
+    Choice,
+    Measured,
+    Pace,
+    choose,
+    group_sizes,
+    most_gained,
+)
+from wagma.training.strategies.table import Table
+from wagma.training.strategies.times import LATEST, StepTimes
 from wagma.training.strategies.wagma import WAGMA
 from wagma.units import plural
 
@@ -37,11 +48,14 @@ class Auto(Algorithm):
     """Start as AllreduceSGD, and train with WAGMA while that is worth it.
 
     Each rank measures how long its steps compute, wait and communicate. Every `review_period`
-    versions the ranks gather these times, and rank 0 simulates AllreduceSGD and WAGMA with groups
-    of 2, of sqrt(P) and of all ranks (`wagma.simulate`). All ranks switch to WAGMA at one version
-    if its throughput is predicted to be higher by `gain`. They return to AllreduceSGD at a
-    synchronisation if the measured throughput is not higher by a third of that. Each return doubles
-    the versions until AllreduceSGD is reviewed again.
+    versions the ranks share these times. Where waiting and communication cost less than `gain`,
+    that is all. Otherwise rank 0 simulates AllreduceSGD and WAGMA with groups of 2, of sqrt(P) and
+    of all ranks (`wagma.simulate`), milliseconds in which the others wait. All ranks switch to
+    WAGMA at one version if its throughput is predicted to be higher by `gain`. If it is not,
+    simulations become rarer, down to one in 16 reviews, until waiting and communication cost more.
+
+    The ranks return to AllreduceSGD at a synchronisation if the measured throughput is not higher
+    by a third of `gain`. Each return doubles the versions until AllreduceSGD is reviewed again.
 
     Before the first switch each step has the bits of `AllreduceSGD`. At each switch the models are
     equal on all ranks. On return the inner optimizer's state, such as momentum, which WAGMA keeps
@@ -64,7 +78,7 @@ class Auto(Algorithm):
 
     Attributes:
         active: the algorithm that trains now, an `AllreduceSGD` or a `WAGMA`.
-        times: this rank's steps since the latest review.
+        times: this rank's steps since the latest review, the last 64 of them.
 
     Raises:
         what `Algorithm` does; creating the optimizer raises TypeError and ValueError for a wrong
@@ -91,6 +105,8 @@ class Auto(Algorithm):
         self.times = StepTimes(Clock(None))
         self._choice = Choice()
         self._due = self._pause = review_period
+        self._pace = Pace(review_period)
+        self._table: Table | None = None
         self._switches = 0
         self._averages_before_steps = False
         self._inner: Optimizer | None = None
@@ -109,6 +125,8 @@ class Auto(Algorithm):
     # ---- the active algorithm --------------------------------------------------------------------
     def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
         """Create the collectives, and make a first choice by the profile; collective."""
+        if self.rank == 0:
+            import_module("wagma.simulate.fitting")  # now, and not while others wait for a review
         self._inner = inner
         super().attach(parameters, inner)
         if self.profile is not None:
@@ -126,17 +144,19 @@ class Auto(Algorithm):
 
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create the collectives of the algorithm that was chosen."""
-        group_size, waits = self._choice.group_size, self._waits_given
+        group_size, given = self._choice.group_size, self._waits_given
         if group_size is None:
-            self.active = AllreduceSGD(self.comm, **waits)
+            self.active = AllreduceSGD(self.comm, **given)
         else:
-            self.active = WAGMA(self.comm, group_size, self._sync_period, **waits)
+            self.active = WAGMA(self.comm, group_size, self._sync_period, **given)
         self.wait_avoiding = self.active.wait_avoiding
         self.active.stops = self.stops
         self.active.serve(parameters)
         self.times.clock = Clock(parameters.layout.device)
         self.times.clear()
-        return self.active._collectives
+        waits: NamedWaits = {**self.waits, "name": "times of Auto"}
+        self._table = Table(self.comm, self.rank, self.size, 2 + 4 * LATEST, **waits)
+        return (*self.active._collectives, self._table)
 
     def release(self) -> None:
         """Release the collectives' memory."""
@@ -204,25 +224,36 @@ class Auto(Algorithm):
             return
         if outcome is None or len(set(outcome.contributors)) < self.size:
             return  # the same on all ranks, see `Outcome.contributors`
-        with self.meet() as meeting:
-            times = [[version, *parts] for version, parts in self.times.steps.items()]
-            stays = any(meeting.exchange(lambda: self._averages_before_steps))
-            rows = meeting.exchange(lambda: times)
-
-            def choice() -> dict[str, Any]:
-                measured = None if stays or self.rank else self._common(rows)
-                return asdict(self._choice if measured is None else self._choose(measured))
-
-            chosen = Choice(**meeting.exchange(choice, last=True)[0])
+        chosen = self._reviewed(version)
         self.times.clear()
         if chosen.group_size is None and self._choice.group_size is not None:
             self._pause *= 2
         self._due = version + (self._pause if chosen.group_size is None else self.review_period)
         self._adopt(chosen)
 
-    def _common(self, rows: list[Any]) -> Measured | None:
-        layout = self.parameters.layout
-        return Measured.common(rows, layout.numel * layout.dtype.itemsize)
+    def _reviewed(self, version: int) -> Choice:
+        """Return the choice by the latest times of all ranks, the same on all ranks; collective."""
+        assert self._table is not None
+        steps = self.times.steps.items()
+        own = [self._averages_before_steps, len(steps)]
+        table = self._table.share([*own, *chain(*((when, *parts) for when, parts in steps))])
+        stays, counts = table[:, 0].any(), table[:, 1].astype(int)
+        rows = [
+            row[2 : 2 + 4 * n].reshape(n, 4).tolist() for row, n in zip(table, counts, strict=True)
+        ]
+        most = None if stays else most_gained(rows)
+        if most is None:
+            return self._choice
+        if self._choice.group_size is None and not self._pace.simulates(version, most, self.gain):
+            return self._choice
+        chosen: Sequence[float] = ()
+        if self.rank == 0:
+            layout = self.parameters.layout
+            measured = Measured.common(rows, layout.numel * layout.dtype.itemsize)
+            made = self._choice if measured is None else self._choose(measured)
+            chosen = (made.group_size or 0, made.gain, made.seconds)
+        size, gain, seconds, *_ = self._table.share(chosen)[0].tolist()
+        return Choice(int(size) or None, gain, seconds)
 
     def _choose(self, measured: Measured) -> Choice:
         return choose(self._choice, measured, self._sync_period, self.gain)
@@ -235,6 +266,7 @@ class Auto(Algorithm):
         old = repr(self.active)
         self.reattach(self.parameters)
         self._switches += 1
+        self._pace = Pace(self.review_period)
         if chosen.group_size is None:
             assert self._inner is not None
             share_state(self, self._inner)
@@ -246,7 +278,7 @@ class Auto(Algorithm):
 
     # ---- counters, checkpoints -------------------------------------------------------------------
     def stats(self) -> dict[str, int | float]:
-        """Return the active algorithm, the gain at the latest review, and the switches so far."""
+        """Return the active algorithm, the gain as last predicted or measured, and the switches."""
         return {
             "wait_avoiding": int(self.wait_avoiding),
             "group_size": self._choice.group_size or 0,

@@ -8,13 +8,54 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wagma.collectives.topology import default_group_size
-from wagma.simulate import Network, Workload, method, simulate
 from wagma.theory.checks import Floats
 
 LEAST_STEPS = 16  # measured on all ranks
 KEPT = 1 / 3  # share of the gain for a switch that has to remain afterwards
+LONGEST = 16  # most review periods from one simulation to the next
 
-Row = Sequence[tuple[int, int, int, int]]  # version, then `StepTimes.steps`, of one rank
+Row = Sequence[Sequence[float]]  # of each step of a rank version, then `StepTimes.steps`
+
+
+def most_gained(rows: Sequence[Row]) -> float | None:
+    """Return the share of throughput that WAGMA gains at most over the measured AllreduceSGD.
+
+    With WAGMA, too, a version takes as long as the slowest rank computes on average; at most all
+    waiting and communication go. None: too few steps were measured. Equal rows give equal numbers
+    on all machines: sums are of integers.
+    """
+    if min(map(len, rows)) < LEAST_STEPS:
+        return None
+    steps = sum(map(len, rows))
+    took = sum(int(sum(parts)) for row in rows for _, *parts in row) / steps
+    least = max(int(sum(compute for _, compute, *_ in row)) / len(row) for row in rows)
+    return took / max(least, 1.0) - 1
+
+
+@dataclass
+class Pace:
+    """When a simulation may find a gain: seldom while nothing changes. The same on all ranks.
+
+    Attributes:
+        period: versions between two reviews.
+        due: version from which on a simulation is due.
+        pause: versions between the latest two.
+        seen: `most_gained` at the latest.
+    """
+
+    period: int
+    due: int = 0
+    pause: int = 0
+    seen: float = 0.0
+
+    def simulates(self, version: int, most: float, gain: float) -> bool:
+        """Return whether to simulate at a review at which `gain` is sought and `most` possible."""
+        changed = most >= self.seen + KEPT * gain
+        if most < gain or (version < self.due and not changed):
+            return False
+        self.pause = min(self.period if changed else self.pause, LONGEST * self.period // 2) * 2
+        self.due, self.seen = version + self.pause, most
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +124,12 @@ def choose(now: Choice, measured: Measured, sync_period: int, gain: float) -> Ch
         sync_period: of WAGMA.
         gain: the share of throughput that is worth a switch, > 0.
     """
-    workload, network = Workload(measured.compute, None, measured.model_bytes), _network(measured)
+    from wagma.simulate import NETWORKS, Workload, method, simulate
+    from wagma.simulate.fitting import fitted
+
+    workload = Workload(measured.compute, None, measured.model_bytes)
+    averages = {measured.model_bytes: (1, measured.communication)}
+    network = fitted(NETWORKS["node"], workload.ranks, averages)
     synchronous = simulate(method("allreduce"), workload, network).throughput
     mean = float(measured.compute.mean())
     if now.group_size is None:
@@ -99,10 +145,3 @@ def choose(now: Choice, measured: Measured, sync_period: int, gain: float) -> Ch
     if now.seconds > 0:
         won = min(won, now.seconds * mean / measured.seconds - 1)
     return replace(now, gain=won, group_size=now.group_size if won >= KEPT * gain else None)
-
-
-def _network(measured: Measured) -> Network:
-    """Return a network in which an average of all ranks takes as long as measured."""
-    ranks, size = len(measured.compute), max(measured.model_bytes, 1)
-    unit = Network(0.0, 0.0, 0.0, 1.0).allreduce(size, ranks)
-    return Network(0.0, 0.0, 0.0, measured.communication / (unit or 1.0))

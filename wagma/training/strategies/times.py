@@ -9,6 +9,7 @@ from wagma.training.strategies.base import Algorithm
 T = TypeVar("T")
 
 SKIPPED = 4  # steps after a pause, in which memory and caches warm up
+LATEST = 64  # steps that are kept
 
 
 class _Step(NamedTuple):
@@ -48,7 +49,7 @@ class StepTimes:
 
     @property
     def steps(self) -> dict[int, tuple[int, int, int]]:
-        """Microseconds (compute, wait, communication) by the last version of the step."""
+        """Microseconds (compute, wait, communication) of the latest steps, by last version."""
         self._settle()
         return self._steps
 
@@ -89,5 +90,11 @@ class StepTimes:
 
     def _settle(self) -> None:
         if self._latest is not None:
-            self._steps[self._latest.version] = self._latest.parts()
-            self._latest = None
+            latest, self._latest = self._latest, None
+            self.add(latest.version, latest.parts())
+
+    def add(self, version: int, parts: tuple[int, int, int]) -> None:
+        """Keep the microseconds (compute, wait, communication) of a step."""
+        if len(self._steps) == LATEST:
+            del self._steps[next(iter(self._steps))]
+        self._steps[version] = parts
