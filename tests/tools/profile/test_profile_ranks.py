@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,12 @@ def model_of(sleep: Sleep) -> torch.nn.Module:
     return model
 
 
-def train_wagma(kind: type[Any], sleep: Sleep, profile: wagma.Profile) -> None:
+# Each makes a training, and yields what trains `STEPS` steps of it.
+Training = AbstractContextManager[Callable[[wagma.Profile], None]]
+
+
+@contextmanager
+def wagma_training(kind: type[Any], sleep: Sleep) -> Iterator[Callable[[wagma.Profile], None]]:
     class Sleeping(kind):  # type: ignore[misc]
         def before_step(self, loss: Any) -> Any:
             sleep("communication")
@@ -56,21 +63,18 @@ def train_wagma(kind: type[Any], sleep: Sleep, profile: wagma.Profile) -> None:
     model = model_of(sleep)
     inner = torch.optim.SGD(model.parameters(), lr=0.01)
     with wagma.DistributedOptimizer(inner, Sleeping(COMM), model=model) as opt:
-        for inputs in profile.batches(loader(sleep)):
-            opt.zero_grad()
-            loss_of(model, inputs).backward()
-            opt.step()
+
+        def train(profile: wagma.Profile) -> None:
+            for inputs in profile.batches(loader(sleep)):
+                opt.zero_grad()
+                loss_of(model, inputs).backward()
+                opt.step()
+
+        yield train
 
 
-def train_allreduce(sleep: Sleep, profile: wagma.Profile) -> None:
-    train_wagma(wagma.AllreduceSGD, sleep, profile)
-
-
-def train_wait_avoiding(sleep: Sleep, profile: wagma.Profile) -> None:
-    train_wagma(wagma.WAGMA, sleep, profile)
-
-
-def train_ddp(sleep: Sleep, profile: wagma.Profile) -> None:
+@contextmanager
+def ddp_training(sleep: Sleep) -> Iterator[Callable[[wagma.Profile], None]]:
     def hook(group: Any, bucket: torch.distributed.GradBucket) -> Future[torch.Tensor]:
         def unpack(future: Any) -> torch.Tensor:
             sleep("communication")
@@ -82,10 +86,14 @@ def train_ddp(sleep: Sleep, profile: wagma.Profile) -> None:
     with wrapped(COMM, model_of(sleep), []) as model:
         model.register_comm_hook(None, hook)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for inputs in profile.batches(loader(sleep)):
-            optimizer.zero_grad()
-            loss_of(model, inputs).backward()
-            optimizer.step()
+
+        def train(profile: wagma.Profile) -> None:
+            for inputs in profile.batches(loader(sleep)):
+                optimizer.zero_grad()
+                loss_of(model, inputs).backward()
+                optimizer.step()
+
+        yield train
 
 
 def train_mpi4py(sleep: Sleep, profile: wagma.Profile) -> None:
@@ -113,43 +121,51 @@ def train_torch_and_mpi4py(sleep: Sleep, profile: wagma.Profile) -> None:
         optimizer.step()
 
 
-TRAININGS = {
-    "AllreduceSGD": train_allreduce,
-    "WAGMA": train_wait_avoiding,
-    "DistributedDataParallel": train_ddp,
-    "mpi4py": train_mpi4py,
+TRAININGS: dict[str, Callable[[Sleep], Training]] = {
+    "AllreduceSGD": partial(wagma_training, wagma.AllreduceSGD),
+    "WAGMA": partial(wagma_training, wagma.WAGMA),
+    "DistributedDataParallel": ddp_training,
+    "mpi4py": lambda sleep: nullcontext(partial(train_mpi4py, sleep)),
 }
 
 
-def recorded(path: Path, training: Callable[..., None], cause: str | None) -> TrainingProfile:
-    """Record a training in which rank 1 sleeps in each step, in one place."""
+def recorded(path: Path, training: Callable[[wagma.Profile], None]) -> TrainingProfile:
+    """Record a training."""
+    with wagma.Profile(COMM, path, warmup=WARMUP) as profile:
+        training(profile)
+    return load(path)
+
+
+def nowhere(place: str) -> None:
+    """Do not sleep."""
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("method", TRAININGS)
+def test_slow_rank_and_cause_are_named(path: Path, method: str) -> None:
+    """Rank 1 sleeps in each step, in one place of three in turn."""
+    cause = ""
 
     def sleep(place: str) -> None:
         if place == cause and RANK == SLOW:
             time.sleep(SLEEP_S)
 
-    with wagma.Profile(COMM, path, warmup=WARMUP) as profile:
-        training(sleep, profile)
-    return load(path)
-
-
-@pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("cause", ["input", "compute", "communication"])
-@pytest.mark.parametrize("method", TRAININGS)
-def test_slow_rank_and_cause_are_named(path: Path, method: str, cause: str) -> None:
-    profile = recorded(path, TRAININGS[method], cause)
-    assert (profile.ranks, profile.steps) == (SIZE, STEPS - WARMUP)
-    assert profile.method == (None if method == "mpi4py" else method)
-    found = profile.diagnosis()
-    assert (found.slow_rank, found.cause) == (SLOW, cause), profile.table()
-    assert SLEEP_S / 2 < found.seconds < 3 * SLEEP_S, profile.table()
-    if method != "WAGMA":  # whose ranks wait less
-        others = np.delete(profile.wait, SLOW, axis=0).mean()
-        assert others > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
+    with TRAININGS[method](sleep) as train:
+        for cause in ("input", "compute", "communication"):
+            profile = recorded(path, train)
+            assert (profile.ranks, profile.steps) == (SIZE, STEPS - WARMUP)
+            assert profile.method == (None if method == "mpi4py" else method)
+            found = profile.diagnosis()
+            assert (found.slow_rank, found.cause) == (SLOW, cause), profile.table()
+            assert SLEEP_S / 2 < found.seconds < 3 * SLEEP_S, profile.table()
+            if method != "WAGMA":  # whose ranks wait less
+                others = np.delete(profile.wait, SLOW, axis=0).mean()
+                assert others > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
 
 
 def test_sizes_and_passes_of_a_training_with_wagma(path: Path) -> None:
-    profile = recorded(path, train_allreduce, None)
+    with wagma_training(wagma.AllreduceSGD, nowhere) as train:
+        profile = recorded(path, train)
     assert 0 < profile.hook_share < 0.3  # 0.003 on a machine that does nothing else
     assert profile.model_bytes == 37 * 8
     assert profile.micro_batches is not None
@@ -162,7 +178,11 @@ def test_sizes_and_passes_of_a_training_with_wagma(path: Path) -> None:
 
 @pytest.mark.mpi(min_size=2)
 def test_own_allreduces_of_gradients_are_counted_by_size(path: Path) -> None:
-    profile = recorded(path, train_torch_and_mpi4py, "compute")
+    def sleep(place: str) -> None:
+        if place == "compute" and RANK == SLOW:
+            time.sleep(SLEEP_S)
+
+    profile = recorded(path, partial(train_torch_and_mpi4py, sleep))
     assert (profile.diagnosis().slow_rank, profile.diagnosis().cause) == (SLOW, "compute")
     sizes = {size: count for size, (count, _) in profile.communication_sizes.items()}
     steps = SIZE * (STEPS - WARMUP)
@@ -227,7 +247,7 @@ def test_the_documents_loops(path: Path) -> None:
 def test_nothing_stays_behind(path: Path) -> None:
     from torch.optim import optimizer
 
-    recorded(path, train_mpi4py, None)
+    recorded(path, partial(train_mpi4py, nowhere))
     model = build_model()
     with wagma.Profile(COMM, path, warmup=1):
         inner = torch.optim.SGD(model.parameters(), lr=0.01)
