@@ -66,14 +66,16 @@ demo: $(VENV)/engine ## train on 4 ranks while two are delayed: AllreduceSGD, Lo
 	$(MPIEXEC) -n 4 $(RUN) -m wagma demo $(DEMO_PROGRESS) $(DEMO_ARGS)
 
 TESTS = $(RUN) tests/run.py --mpi "$(MPI)" --mpiexec "$(MPIEXEC)"
+# What several parts need: no two of them build it at a time.
+BUILT := build/libwagma_device_sim.so build/lib/libwagma.so.$(ABI)
 CHOSEN = $(PARTS) $(if $(RANKS),--ranks $(RANKS))
 
 test: $(VENV)/engine ## the short run of the tests, minutes; PARTS="c mpi": these (tests/parts.py lists them); RANKS="3 8"
-	@$(MAKE) -s build/libwagma_device_sim.so
+	@$(MAKE) -s -j2 $(BUILT)
 	$(TESTS) $(CHOSEN)
 
 test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make test` leaves out
-	@$(MAKE) -s build/libwagma_device_sim.so
+	@$(MAKE) -s -j2 $(BUILT)
 	$(TESTS) --rest $(CHOSEN)
 
 test-device: ## the tests that need a GPU, 8 minutes; without one it compiles them

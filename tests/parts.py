@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ ONCE = {"mpi": "messages_only", "messages": "memory_only"}
 # Numbers of ranks: of the short run, and of the rest.
 SIZES = {
     "transport": ((2, 3), (1, 4)),
-    "mpi": ((2, 4), (1, 8)),
+    "mpi": ((4,), (1, 2, 8)),
     "messages": ((3,), (1, 2, 4)),
     "oracle": ((2,), (1, 3, 4)),
 }
@@ -47,14 +48,14 @@ FRONT_END_RANKS = {
     "mpi": {"short": (2,), "mpich": (1, 4), "openmpi": ()},
     "messages": {"short": (), "mpich": (4,), "openmpi": (2,)},
 }
-# Importing torch takes seconds on each rank: what counts ranks does so on two in the short run.
-SHORT_COUNTED = 2
 # The rest has what is marked `every_size` on so many, which make jobs of every smaller number; on
 # MPICH: it is the engine that knows the number of ranks, and not the MPI.
 EVERY_SIZE = 8
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
 SLEEP = {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
+# Parts that run at a time: tests often wait. Ranks that spin leave no core to others.
+AT_A_TIME = {"mpich": 2, "openmpi": 1}
 
 
 @dataclass
@@ -157,23 +158,33 @@ def c_part(flavour: str, short: bool, timeout: float) -> list[Command]:
     return [Command(f"{flavour}-build", make, 900, counts=False), *runs]
 
 
-def pytest_part(name: str, mpi: Launcher, short: bool, timeout: float, part: str) -> list[Command]:
-    """Run a part's tests, several at a time, and then those that others would disturb.
+def pytest_command(
+    name: str, mpi: Launcher, short: bool, timeout: float, files: list[str], *words: str
+) -> Command:
+    """Run those of the files' tests that belong to the run; `words`: more of pytest's options.
 
     Those that use no MPI run with one of them.
     """
-    # pytest-mpi would skip a test without ranks that has a parameter of the name "mpi".
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:pytest_mpi"]
     chosen = "not long" if short else "long"
     if mpi.name != "mpich":
         chosen += " and not without_mpi"
-    files = launched(part)
-    crowd = ["-m", f"{chosen} and not alone", "-n", "2", "--dist", "loadfile", *files]
-    commands = [Command(name, [*pytest, *crowd], timeout, optional=True)]
-    if lone := marked(files, "alone"):
-        alone = ["-m", f"{chosen} and alone", *lone]
-        commands.append(Command(f"{name}-alone", [*pytest, *alone], timeout, optional=True))
-    return commands
+    # pytest-mpi would skip a test without ranks that has a parameter of the name "mpi".
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:pytest_mpi"]
+    expression, *others = words
+    argv = [*pytest, "-m", f"{chosen} and {expression}", *others, *files]
+    return Command(name, argv, timeout, optional=True)
+
+
+def pytest_part(name: str, mpi: Launcher, short: bool, timeout: float, part: str) -> list[Command]:
+    """Run a part's tests, several at a time, but for those that others would disturb."""
+    words = ("not alone", "-n", "2", "--dist", "loadfile")
+    return [pytest_command(name, mpi, short, timeout, launched(part), *words)]
+
+
+def alone(mpi: Launcher, short: bool, parts: Iterable[str]) -> list[Command]:
+    """Run the tests of parts that others would disturb, one after the other."""
+    files = [file for part in parts for file in marked(launched(part), "alone")]
+    return [pytest_command("alone", mpi, short, 900, files, "alone")] if files else []
 
 
 def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -> Command:
@@ -190,11 +201,15 @@ def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -
 def mpi_part(
     name: str, mpi: Launcher, sizes: tuple[int, ...], short: bool, timeout: float, *options: str
 ) -> list[Command]:
-    """Run what is marked `mpi`, once for each number of ranks, and front-ends beside the others."""
+    """Run what is marked `mpi`, once for each number of ranks, and front-ends beside the others.
+
+    The short run has what counts ranks among the front-ends, for both import torch.
+    """
     files = launched("mpi")
     files = without(files, marked(files, ONCE[name]))
     counted = marked(files, "counts_ranks")
-    front_ends = [file for file in without(files, counted) if file.startswith(FRONT_ENDS)]
+    front_ends = [file for file in files if file.startswith(FRONT_ENDS) and file not in counted]
+    front_ends += counted if short else []
     others = without(files, front_ends)
     chosen = (
         ("-m", "not long") if short else () if mpi.name == "mpich" else ("-m", "not every_size")
@@ -209,8 +224,7 @@ def mpi_part(
         if size in torch_sizes:
             commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *words, *front_ends))
         if size in sizes:
-            here = without(others, counted) if short and size > SHORT_COUNTED else others
-            commands.append(on_ranks(name, mpi, size, timeout, *words, *here))
+            commands.append(on_ranks(name, mpi, size, timeout, *words, *others))
     if usual and not short and mpi.name == "mpich" and EVERY_SIZE not in sizes:
         words = (*options, "-m", "every_size", *marked(files, "every_size"))
         commands.append(on_ranks(f"{name}-every-size", mpi, EVERY_SIZE, timeout, *words))
@@ -245,19 +259,19 @@ def oracle_part(mpi: Launcher, short: bool) -> list[Command]:
 
 
 def all_parts(mpi: Launcher, short: bool, sizes: tuple[int, ...] = ()) -> dict[str, list[Command]]:
-    """Return every part, in the order in which they run: quick and fundamental ones first."""
+    """Return every part, in the order in which they begin: those that take long early."""
     mpi_sizes, message_sizes = (sizes or SIZES[name][not short] for name in ("mpi", "messages"))
     explore = [sys.executable, "tests/explore/run.py", "--short" if short else "--quick"]
     over_messages = ("--transport", "mpi")
     return {
         "c": c_part("c", short, 120),
-        "python": pytest_part("python", mpi, short, 900, "python"),
-        "transport": transport_part(mpi, short),
         "mpi": mpi_part("mpi", mpi, mpi_sizes, short, 900),
+        "python": pytest_part("python", mpi, short, 900, "python"),
         "messages": mpi_part("messages", mpi, message_sizes, short, 900, *over_messages),
-        "oracle": oracle_part(mpi, short),
         "launch": pytest_part("launch", mpi, short, 900, "launch"),
         "training": pytest_part("training", mpi, short, 900, "training"),
+        "transport": transport_part(mpi, short),
+        "oracle": oracle_part(mpi, short),
         "hosts": pytest_part("hosts", mpi, short, 900, "hosts"),
         "install": pytest_part("install", mpi, short, 900, "install"),
         "asan": c_part("asan", short, 180),

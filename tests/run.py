@@ -1,8 +1,9 @@
-"""Runs the parts of `make test`, or with --rest those of `make test-all`.
+"""Runs the parts of `make test`, or with --rest those of `make test-all`, some at a time.
 
 A part is a list of commands. It passes when all of them succeed in time and at least one test was
 executed, which is read from their output: every program ends with `N passed, M failed`, or with
-pytest's own line. Prints how long each part took, its CPU time, and a summary.
+pytest's own line. Prints how long each part took, its CPU time, and a summary. Tests that others
+would disturb run when all parts have ended.
 """
 
 import argparse
@@ -14,12 +15,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import unfinished
-from commands import Runner
-from parts import LOGS, RANKS, ROOT, SIZES, Command, Launcher, all_parts
+from commands import POLL_S, Runner
+from parts import AT_A_TIME, LOGS, RANKS, ROOT, SIZES, Command, Launcher, all_parts, alone
 from recap import failures
 
 COUNTED = re.compile(r"\b(\d+) (passed|failed|skipped|error)")
@@ -50,6 +52,7 @@ class Result:
     counts: Counter[str] = field(default_factory=Counter)
     reasons: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # the lines of its logs that name tests
+    failed: list[Command] = field(default_factory=list)
 
 
 def lines_of(log: Path) -> list[str]:
@@ -111,18 +114,18 @@ def run_part(commands: list[Command], runner: Runner) -> Result:
             result.counts += counts
             reasons += [] if succeeded(counts) else [describe(counts)]
         if reasons:
-            show(command)
             reasons += unfinished_on(command)
+            result.failed.append(command)
             result.failures += failures(line for log in command.logs() for line in lines_of(log))
             result.reasons.append(f"{command.name}: {', '.join(reasons)}")
         result.cpu_seconds += ended.cpu_seconds
     result.seconds = time.monotonic() - start
-    if not (result.counts["passed"] or result.reasons):
-        result.reasons.append("no test was executed")
     return result
 
 
 def report(name: str, commands: list[Command], result: Result) -> None:
+    for command in result.failed:
+        show(command)
     spent = f"{result.seconds:6.1f} s {result.cpu_seconds:6.1f} CPU s"
     print(f"{name:9} {spent}  {describe(result.counts)}", flush=True)
     for line in (line for command in commands for line in shown(command)):
@@ -131,13 +134,25 @@ def report(name: str, commands: list[Command], result: Result) -> None:
         print(f"          FAILED {reason}", flush=True)
 
 
-def run_parts(parts: dict[str, list[Command]], environment: dict[str, str]) -> dict[str, Result]:
-    """Runs the parts one after the other; a failure does not keep the others from running."""
+def run_parts(
+    parts: dict[str, list[Command]],
+    last: list[Command],
+    at_a_time: int,
+    environment: dict[str, str],
+) -> dict[str, Result]:
+    """Runs the parts, and then `last`; a failure does not keep the others from running."""
     results: dict[str, Result] = {}
-    with Runner(environment) as runner:
-        for name, commands in parts.items():
-            results[name] = run_part(commands, runner)
-            report(name, commands, results[name])
+    with ThreadPoolExecutor(at_a_time) as pool, Runner(environment) as runner:
+        for some in (parts, {"alone": last} if last else {}):
+            running = {pool.submit(run_part, some[name], runner): name for name in some}
+            while running:
+                # A signal just before a wait without end would not interrupt it.
+                ended, _ = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+                for name, result in [(running.pop(one), one.result()) for one in ended]:
+                    if some is parts and not (result.counts["passed"] or result.reasons):
+                        result.reasons.append("no test was executed")
+                    report(name, some[name], result)
+                    results[name] = result
     return results
 
 
@@ -188,7 +203,9 @@ def main() -> int:
     LOGS.mkdir(parents=True)
     start = time.monotonic()
     given = {**os.environ, **CACHES, **SANITIZERS}
-    results = run_parts(chosen, {**given, "WAGMA_TEST_MPIEXEC": shlex.join(launcher)})
+    given["WAGMA_TEST_MPIEXEC"] = shlex.join(launcher)
+    last = alone(mpi, not options.rest, chosen)
+    results = run_parts(chosen, last, AT_A_TIME[mpi.name], given)
 
     total: Counter[str] = sum((result.counts for result in results.values()), Counter())
     failed = [name for name, result in results.items() if result.reasons]

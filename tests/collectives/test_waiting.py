@@ -13,8 +13,6 @@ import ranks
 
 from wagma.collectives import Handle, HandleError, PeerError, Segment, StallError
 
-pytestmark = pytest.mark.alone
-
 
 def test_timeout_names_the_missing(x: np.ndarray) -> None:
     a, _b = ranks.pair(timeout=2.7)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import parts
 import pytest
+import run
 from commands import Runner
 from parts import Command
 
@@ -22,6 +23,7 @@ BURN = "import time; start = time.process_time()\nwhile time.process_time() - st
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(parts, "LOGS", tmp_path)
+    monkeypatch.setattr(run, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -66,14 +68,17 @@ def test_time_of_children_counts():
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_an_interrupt_ends_what_runs_and_what_would_follow(lanes, logs):
-    sleeps = [Command(f"sleep{i}", ["sleep", "60"], 90, lanes=lanes) for i in range(lanes + 1)]
+    slow = {
+        part: [Command(f"{part}{i}", ["sleep", "60"], 90, lanes=lanes) for i in range(lanes + 1)]
+        for part in "abc"
+    }
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     def send() -> None:
         deadline = time.monotonic() + LONG_S / 2
-        while len(list(logs.iterdir())) < lanes and time.monotonic() < deadline:
+        while len(list(logs.iterdir())) < 2 * lanes and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGALRM)
 
@@ -81,18 +86,30 @@ def test_an_interrupt_ends_what_runs_and_what_would_follow(lanes, logs):
     start = time.monotonic()
     sender = threading.Thread(target=send)
     try:
-        with pytest.raises(KeyboardInterrupt), Runner(ENVIRONMENT) as runner:
+        with pytest.raises(KeyboardInterrupt):
             sender.start()
-            list(runner.run(sleeps))
+            run.run_parts(slow, [], 2, ENVIRONMENT)
     finally:
         sender.join()
         signal.signal(signal.SIGALRM, before)
-    # A pool that is interrupted as it starts a thread does not join that one.
-    while runner.running and time.monotonic() - start < 45:
-        time.sleep(0.01)
     assert time.monotonic() - start < 45
-    assert not runner.running
-    assert len(list(logs.iterdir())) >= lanes
+
+
+def test_parts_run_beside_each_other_and_the_last_after_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def meet(name: str, other: str) -> list[Command]:
+        script = f"touch {name}; until [ -e {other} ]; do sleep 0.01; done; sleep 0.2"
+        script = f"cd {tmp_path}; {script}; touch {name}-ended; echo 1 passed"
+        return [Command(name, ["sh", "-c", script], LONG_S)]
+
+    last = Command("alone", ["sh", "-c", f"cd {tmp_path}; ls a-ended b-ended; echo 1 passed"], 9)
+    met = {"a": meet("a", "b"), "b": meet("b", "a"), "c": [Command("c", ["true"], LONG_S)]}
+    results = run.run_parts(met, [last], 2, ENVIRONMENT)
+    reasons = {name: result.reasons for name, result in results.items()}
+    assert reasons == {"a": [], "b": [], "c": ["c: 0 passed"], "alone": []}
+    assert "a-ended" in (tmp_path / "alone.log").read_text()
+    assert "---- c.log" in capsys.readouterr().out
 
 
 def names_in(part: list[parts.Command]) -> list[str]:
@@ -151,13 +168,14 @@ def test_files_say_how_they_are_launched(tmp_path: Path, monkeypatch: pytest.Mon
     assert parts.marked([one, two], "alone") == [one]
 
     mpich, openmpi = (parts.Launcher(name, []) for name in ("mpich", "openmpi"))
-    crowd, alone = (c.argv for c in parts.pytest_part("a", mpich, True, 1, "launch"))
+    (crowd,) = (c.argv for c in parts.pytest_part("a", mpich, True, 1, "launch"))
     assert crowd[-2:] == [one, two]
     assert "not long and not alone" in crowd
-    assert alone[-3:] == ["-m", "not long and alone", one]
-    crowd, alone = (c.argv for c in parts.pytest_part("a", openmpi, False, 1, "launch"))
-    assert "long and not without_mpi and not alone" in crowd
-    assert "long and not without_mpi and alone" in alone
+    (alone,) = (c.argv for c in parts.alone(mpich, True, ("c", "launch", "python")))
+    assert alone[-4:] == ["-m", "not long and alone", one, three]
+    (alone,) = (c.argv for c in parts.alone(openmpi, False, ("launch",)))
+    assert alone[-3:] == ["-m", "long and not without_mpi and alone", one]
+    assert parts.alone(mpich, True, ("mpi", "hosts")) == []
 
     (tmp_path / one).write_text("".join(f"@pytest.mark.{launch}\n" for launch in ("mpi", "hosts")))
     with pytest.raises(ValueError, match=r"test_one.py: is of several parts: hosts, mpi"):
