@@ -11,13 +11,13 @@ pytestmark = pytest.mark.launch
 
 # Rank 2 comes when the others have given up everything; then they try again.
 SCRIPT = """
-import torch
-import wagma
-
-model = torch.nn.Linear(2, 1)
 waits = {"timeout": 3, "stall_warning": 1.5}
 
 def optimizer():
+    import torch
+    import wagma
+
+    model = torch.nn.Linear(2, 1)
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
     return wagma.DistributedOptimizer(inner, wagma.LocalSGD(comm, **waits))
 
@@ -30,10 +30,10 @@ made = {
 }
 if rank < 2:
     pair = comm.Create_group(comm.group.Incl([0, 1]))
-    for name, make in made.items():
+    for name in kinds:
         pair.Barrier()
         try:
-            make()
+            made[name]()
         except StallError as error:
             say(name, error)
     comm.send("come", 2)
@@ -43,24 +43,27 @@ else:
             time.sleep(0.01)
         comm.recv(source=other)
 waits["timeout"] = 30
-for name, make in made.items():
+for name in kinds:
     if name != "wrong":
-        collective = make()
+        collective = made[name]()
         collective.close()
         say("closed", name)
 """
-KINDS = ("shm", "mpi", "exchange", "optimizer", "wrong")
+SHORT, LONG = ("mpi", "wrong"), ("shm", "exchange", "optimizer")
 
 
 @cache
-def job() -> subprocess.CompletedProcess[str]:
-    return run(3, SCRIPT)
+def job(kinds: tuple[str, ...] = SHORT) -> subprocess.CompletedProcess[str]:
+    return run(3, f"kinds = {kinds}\n{SCRIPT}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [*SHORT, *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG)]
+)
 def test_a_rank_that_does_not_come_is_named(kind: str) -> None:
+    done = job(SHORT if kind in SHORT else LONG)
     for rank in (0, 1):
-        (text,) = [line for line in said(job(), rank) if line.startswith(f"{kind} ")]
+        (text,) = [line for line in said(done, rank) if line.startswith(f"{kind} ")]
         assert re.match(
             rf"{kind} rank {rank} has waited \d+\.\d s in the creation for rank 2, which has not "
             r"come \(timeout 3 s\): every rank of the communicator has to make",
@@ -74,12 +77,14 @@ def test_warnings_name_the_rank_and_the_collective() -> None:
         assert re.search(begin + "not come", job().stdout), job().stdout
 
 
-def test_ranks_that_have_given_up_try_again() -> None:
+@pytest.mark.parametrize("kinds", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
+def test_ranks_that_have_given_up_try_again(kinds: tuple[str, ...]) -> None:
     """A collective can be made by all ranks in the same communicator when they have come."""
-    assert job().returncode == 0, job().stdout + job().stderr
+    done = job(kinds)
+    assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(3):
-        closed = [line for line in said(job(), rank) if line.startswith("closed ")]
-        assert closed == [f"closed {kind}" for kind in KINDS if kind != "wrong"]
+        closed = [line for line in said(done, rank) if line.startswith("closed ")]
+        assert closed == [f"closed {kind}" for kind in kinds if kind != "wrong"]
 
 
 @open_mpi

@@ -77,6 +77,7 @@ def test_alone(tmp_path: Path) -> None:
     assert written(tmp_path, 1) == ["1 0.0"]
 
 
+@pytest.mark.long
 def test_the_world_of_mpi_under_torchrun(tmp_path: Path) -> None:
     done = launch("torchrun", 2, WORLD, tmp_path / "world")
     assert done.returncode == 0, done.stderr

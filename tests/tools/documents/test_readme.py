@@ -56,7 +56,8 @@ def test_the_training_script_is_the_example() -> None:
 
 
 @pytest.mark.parametrize(
-    "launcher", ["mpiexec", "torchrun", pytest.param("srun", marks=pytest.mark.long)]
+    "launcher",
+    ["mpiexec", *(pytest.param(name, marks=pytest.mark.long) for name in ("torchrun", "srun"))],
 )
 def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> None:
     (line,) = (line for line in block("sh", "srun --").splitlines() if line.startswith(launcher))
@@ -69,6 +70,7 @@ def test_the_training_script_trains_one_model(clone: Path, launcher: str) -> Non
     assert all(float(accuracy) > 95 for _, accuracy, _ in found)
 
 
+@pytest.mark.long
 def test_advice_follows_from_a_profile(clone: Path) -> None:
     printed = paste(clone, block("sh", "wagma advise"))
     assert "DistributedDataParallel" in printed

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
 STEPS = 16
 RESTARTS = 12  # without a moment that ends it a job is over long before
-SHORT, LONG = range(20), range(20, 200)
+SHORT, LONG = range(8), range(8, 200)
 NOTICE = (signal.SIGUSR2, signal.SIGTERM)
 
 

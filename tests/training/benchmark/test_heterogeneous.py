@@ -11,7 +11,7 @@ import pytest
 from started import ENVIRONMENT, LIVENESS_S, wagma
 from test_input import one_rank
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.training, pytest.mark.long]
 
 
 def launched(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,6 @@ def test_cannikin_is_faster_than_an_even_split(tmp_path: Path) -> None:
     assert not result["interrupted"]
 
 
-@pytest.mark.long
 def test_all_ranks_refuse_together(tmp_path: Path) -> None:
     done = launched(tmp_path, 4, "--cluster", "A", "--out", "out")
     assert done.returncode == 2
@@ -57,7 +56,6 @@ def test_all_ranks_refuse_together(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
 def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     options = ("--cluster", "C", "--batch-range", "24:200", "--epochs", "6", "--steps", "4")
     done = launched(tmp_path, 3, *options, "--step-time", "20ms", "--out", "out")
@@ -72,7 +70,6 @@ def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
     assert min(paces) < 0.8 * max(one["pace"] for one in even["epochs"])
 
 
-@pytest.mark.long
 def test_finished_epochs_are_kept_after_ctrl_c(tmp_path: Path) -> None:
     options = ("--cluster", "A", "--epochs", "100", "--steps", "4", "--step-time", "40ms")
     process = subprocess.Popen(

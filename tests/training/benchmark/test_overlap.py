@@ -5,13 +5,12 @@ import sys
 import pytest
 from under_mpiexec import complete, launcher
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.training, pytest.mark.long]
 
 COMMAND = [sys.executable, "-m", "wagma.benchmarks.overlap"]
 TINY = ("--layers", "3", "--width", "16", "--batch", "4", "--steps", "2", "--runs", "1")
 
 
-@pytest.mark.long
 def test_a_line_without_and_one_with_the_sleep() -> None:
     """A step lasts as long as all layers sleep, at least."""
     done = complete([*launcher(), "-n", "2", *COMMAND, *TINY, "--sleep", "5ms", "--bucket", "2KiB"])
