@@ -54,6 +54,7 @@ def candidates(workload: Workload) -> Iterator[Candidate]:
     """Yield what is tried for the workload, of two ranks or more."""
     yield from _models(workload.ranks)
     yield from _gradients(workload.ranks)
+    yield from _served(workload.ranks - 1)
     if _parts(workload) > 1:
         yield from _stopping(_parts(workload))
     if _is_uneven(workload):
@@ -74,7 +75,6 @@ def left_out(workload: Workload) -> Iterator[str]:
         )
     if not _is_uneven(workload):
         yield "Cannikin gives slow ranks smaller batches, and no rank is always slower here"
-    yield "parameter servers need a rank that does not train; KSync and KAsync do without one"
 
 
 def _parts(workload: Workload) -> int:
@@ -144,6 +144,21 @@ def _gradients(ranks: int) -> Iterator[Candidate]:
             None,
             f"skip the backward pass while `optimizer.pending`; {_VERSIONS}",
         )
+
+
+def _served(learners: int) -> Iterator[Candidate]:
+    """Yield the methods with a parameter server beside so many learners."""
+    for name in ("k-sync", "k-async", "k-batch-async"):
+        for k in sorted({max(1, learners // 2), max(1, learners * 3 // 4)}):
+            yield Candidate(
+                f"ParameterServerSGD, {name}",
+                method(f"{name}{k}"),
+                lambda m: f'wagma.ParameterServerSGD(comm, "{m.server}", k={m.quorum})',
+                None,
+                "start the ranks with MPI; the last one serves and trains no more (the batches are "
+                "those of the others): skip the backward pass while `optimizer.pending`; "
+                f"{_VERSIONS}",
+            )
 
 
 def _stopping(parts: int) -> Iterator[Candidate]:

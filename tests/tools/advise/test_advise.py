@@ -9,6 +9,7 @@ from profiles import delayed, profile_of
 from wagma.advise import advise
 from wagma.advise.candidates import candidates
 from wagma.advise.network import network_of
+from wagma.advise.search import _Search
 from wagma.cli import Ended, main
 from wagma.collectives import tuning
 from wagma.collectives.tuning import Schedule
@@ -37,8 +38,6 @@ def test_local_sgd_is_predicted_as_by_its_formula() -> None:
     work = Workload.from_profile(profile_of(times), versions=300)
     periods = work.compute.reshape(4, -1, 20).sum(axis=2)
     found = advise(profile_of(times), network=FREE, time_to_loss=False)
-    from wagma.advise.search import _Search
-
     [local] = [c for c in candidates(work) if "wagma.LocalSGD(comm, 20)" in c.call(c.method)]
     made = _Search(work, FREE, 0).proposal(local, found.now.throughput)
     assert made.throughput == pytest.approx(4 * 300 / periods.max(axis=0).sum())
@@ -67,6 +66,14 @@ def test_stale_gradients_count_against_a_method() -> None:
     careful = advise(profile_of(delayed(4)), time_to_loss=True)
     assert fast.best[0].staleness > careful.best[0].staleness
     assert all((p.consensus or 0) <= 1 for p in careful.best)
+
+
+def test_batches_of_a_server_do_not_count() -> None:
+    work = Workload(np.full((4, 300), 0.1))
+    [served] = [c for c in candidates(work) if 'comm, "k-async", k=1' in c.call(c.method)]
+    made = _Search(work, FREE, 0).proposal(served, 0.0)
+    assert made.throughput == pytest.approx(3 / 0.1, rel=0.05)
+    assert "MPI" in made.needs and "trains no more" in made.needs
 
 
 def test_steps_with_parts_may_end_early() -> None:
