@@ -19,10 +19,11 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "trace/": ("base/",),
     "engine/": SHARED,
     "device/": ("base/", "kernels/"),
+    "staged/": (*SHARED, "device/"),
     "shm/": (*SHARED, "device/"),
     "messages/": SHARED,
     "mpi/": ("base/", "messages/transport.h"),
-    "api/": (*SHARED, "device/", "shm/", "messages/"),
+    "api/": (*SHARED, "device/", "staged/", "shm/", "messages/"),
 }
 # Known violations that remain to be removed, each with its reason.
 EXCEPTIONS: dict[tuple[str, str], str] = {}

@@ -1,6 +1,11 @@
 # Part of _engine.pyx: GPUs, and the engine's arrays in their memory.
 
-MEMORY_DEVICE = WAGMA_MEMORY_DEVICE
+# Where a handle's contributions and results are; arrays of calls are on a GPU, but for "host".
+MEMORY = {
+    "host": WAGMA_MEMORY_HOST,
+    "direct": WAGMA_MEMORY_DEVICE,
+    "staged": WAGMA_MEMORY_STAGED,
+}
 # Variable of the environment with the library that has the devices; unset: libwagma_cuda.so. Tests
 # have one that needs no GPU.
 DEVICE_LIBRARY = "WAGMA_DEVICE_LIBRARY"
@@ -19,6 +24,7 @@ cdef class Device:
     """
     cdef wagma_device *device
     cdef void *ordering      # event of `order`
+    cdef void *offered       # memory of `offer`
     cdef readonly int gpu
     cdef uint32_t process
 
@@ -42,6 +48,45 @@ cdef class Device:
         """Return the name of the GPU."""
         return self.device.name.decode("utf-8", "replace")
 
+    def offer(self):
+        """Return words by which other ranks try to open memory of this GPU, see `reach`.
+
+        Raises:
+            DeviceError, MemoryError: the GPU does not make memory that is shared.
+        """
+        cdef const device_calls *calls = self.device.calls
+        cdef device_record record
+        cdef int status = WAGMA_OK
+        with nogil:
+            if self.offered == NULL:
+                status = calls.alloc(self.device, 1, &self.offered)
+            if status == WAGMA_OK:
+                status = calls.export(self.device, self.offered, &record)
+        if status != WAGMA_OK:
+            raise _error(status, "device")
+        return [record.words[i] for i in range(16)]
+
+    def reach(self, words):
+        """Open what another rank offers, and close it again.
+
+        Args:
+            words: of the other rank's `offer`.
+
+        Returns:
+            str: empty, or why this GPU does not reach that memory.
+        """
+        cdef const device_calls *calls = self.device.calls
+        cdef device_record record
+        cdef void *memory = NULL
+        cdef int status
+        for i in range(16):
+            record.words[i] = words[i]
+        with nogil:
+            status = calls.open(self.device, &record, &memory)
+            if status == WAGMA_OK:
+                calls.close(self.device, memory)
+        return "" if status == WAGMA_OK else wagma_last_error().decode("utf-8", "replace")
+
     cdef int order(self, void *before, void *after) except -1:
         """Let work that is queued on the stream `after` from now on wait for that on `before`."""
         cdef const device_calls *calls = self.device.calls
@@ -59,6 +104,8 @@ cdef class Device:
     def __dealloc__(self):
         if self.device == NULL or self.process != process_serial():
             return
+        if self.offered != NULL:
+            self.device.calls.free(self.device, self.offered)
         if self.ordering != NULL:
             self.device.calls.event_free(self.device, self.ordering)
         wagma_device_close(self.device)

@@ -376,7 +376,8 @@ cdef class Handle(_HandleState):
         results = ""
         if o.late != WAGMA_LATE_STALE:  # the results that are kept for late ranks
             results = f"results_bytes={o.window * o.count * self.dtype_.storage.itemsize}, "
-        device = "" if self.device is None else f"device={self.device!r}, "
+        device = ("" if self.device is None
+                  else f"device={self.device!r}, memory={self.memory!r}, ")
         stats = self.stats()
         if quorum == "all" and self.transport == "shm" and self.device is None:
             results += f"private={stats.private!r}, "

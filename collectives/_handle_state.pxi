@@ -25,6 +25,7 @@ cdef class _HandleState:
     cdef readonly str name
     cdef readonly str transport  # "shm" or "mpi"
     cdef readonly str device     # name of the GPU that has the arrays; None: in host memory
+    cdef readonly str memory     # "host"; "direct" or "staged": how arrays of a GPU are served
     cdef bint in_segment     # "shm"
     cdef public str hint     # advice that warnings about long waits add, or None
     cdef readonly bint closed
@@ -69,14 +70,14 @@ cdef class _HandleState:
             if shape is None:
                 shape = array.shape
             gpu = array.gpu
-            if (gpu is None) == (self.used.memory == WAGMA_MEMORY_DEVICE):
+            if (gpu is None) != (self.used.memory == WAGMA_MEMORY_HOST):
                 raise TypeError(
-                    f"memory={self.used.memory} and an array {arrays.place(gpu)}: pass memory="
-                    "MEMORY_DEVICE to the segment for arrays on a GPU, and 0 for others")
+                    f"memory={self.used.memory} and an array {arrays.place(gpu)}: pass MEMORY['direct']"
+                    " or ['staged'] to the segment for arrays on a GPU, and ['host'] for others")
             stream = <void *><uintptr_t>array.stream
             arrays.match(array, dtype, tuple(shape), gpu)
             address = <void *><uintptr_t>array.address
-        elif self.used.memory == WAGMA_MEMORY_DEVICE:
+        elif self.used.memory != WAGMA_MEMORY_HOST:
             raise ValueError("initial=None: pass an array on a GPU, where the others are to be")
         elif shape is None:
             shape = (count,)
@@ -91,6 +92,7 @@ cdef class _HandleState:
         self.name = name
         self.transport = "mpi" if segment is None else "shm"
         self.in_segment = segment is not None
+        self.memory = _word(MEMORY, self.used.memory)
         self.dtype_ = dtype
         self.process = process_serial()
         self.small = gpu is None and count * dtype.storage.itemsize <= GIL_BYTES
@@ -112,7 +114,8 @@ cdef class _HandleState:
             device = engine.device = self.views.device = Device(gpu)
             used_device = device.device
             self.device = device.name
-            segment.devices.append(device)
+            if segment is not None:
+                segment.devices.append(device)
         cdef wagma_hooks hooks
         hooks.context = <void *>self
         hooks.warn = _warn
@@ -121,7 +124,10 @@ cdef class _HandleState:
         cdef int status
         self.watch = watch
         with nogil:
-            if used_device != NULL:
+            if used_device != NULL and transport != NULL:
+                status = wagma_create_over_on(transport, &self.used, used_device, stream, address,
+                                              weight_, &hooks, &engine.handle)
+            elif used_device != NULL:
                 status = wagma_create_on(segment.segment, rank, used_device, stream, address,
                                          weight_, &hooks, &engine.handle)
             elif transport == NULL:
@@ -149,11 +155,12 @@ cdef class _HandleState:
     cdef int _keep_for_messages(self, int status, object keeper, Py_buffer *view) except -1:
         """Keep the array of a failed call: active messages may still use it, see wagma.h.
 
-        The first error ends the handle, so later calls do not begin. With a graph, messages use the
-        engine's own memory only.
+        The first error ends the handle, so later calls do not begin. With a graph, and where arrays are on a GPU, messages
+        use the engine's own memory only.
         """
         if (self.transport == "shm" or self.ended or status == WAGMA_EINVAL
-                or status == WAGMA_ETYPE or self.used.graph != WAGMA_GRAPH_NONE):
+                or status == WAGMA_ETYPE or self.used.graph != WAGMA_GRAPH_NONE
+                or self.views.device is not None):
             return 0
         self.ended = True
         cdef _Posted kept = _Posted.__new__(_Posted)
@@ -297,7 +304,7 @@ cdef class _HandleState:
             wagma_get_stats(self.handle, &s)
         return Stats(s.calls, s.late, s.unmerged, s.redone_slices, s.buffer_waits, s.waited,
                      s.grace, s.segment_bytes, s.wakeups, s.direct,
-                     PRIVATE_WAYS[s.private_way], self.device, self._ranks())
+                     PRIVATE_WAYS[s.private_way], self.device, self.memory, self._ranks())
 
     def dump_state(self):
         """Return the state and the last events of this rank as text, one event per line.

@@ -9,9 +9,15 @@ cdef extern from "messages/transport.h" nogil:
         int size
 
 cdef extern from "device/device.h" nogil:
+    ctypedef struct device_record:
+        uint64_t words[16]
+
     ctypedef struct device_calls:
-        int (*alloc)(wagma_device *d, size_t bytes, void **memory)
+        int (*alloc)(wagma_device *d, size_t bytes, void **memory) noexcept nogil
         void (*free)(wagma_device *d, void *memory)
+        int (*export)(wagma_device *d, void *memory, device_record *record) noexcept nogil
+        int (*open)(wagma_device *d, const device_record *record, void **memory) noexcept nogil
+        void (*close)(wagma_device *d, void *memory) noexcept nogil
         int (*event_new)(wagma_device *d, void **event)
         void (*event_free)(wagma_device *d, void *event)
         int (*record)(wagma_device *d, void *event, void *stream)
@@ -74,7 +80,9 @@ cdef extern from "wagma.h" nogil:
         WAGMA_QUORUM_MAJORITY
 
     enum:
+        WAGMA_MEMORY_HOST
         WAGMA_MEMORY_DEVICE
+        WAGMA_MEMORY_STAGED
 
     enum wagma_progress:
         WAGMA_PROGRESS_SLEEP
@@ -150,6 +158,10 @@ cdef extern from "wagma.h" nogil:
     int wagma_create_over(wagma_transport *transport, const wagma_options *options,
                           const void *initial, double weight, const wagma_hooks *hooks,
                           wagma_handle **handle)
+
+    int wagma_create_over_on(wagma_transport *transport, const wagma_options *options,
+                             wagma_device *device, void *stream, const void *initial,
+                             double weight, const wagma_hooks *hooks, wagma_handle **handle)
 
     ctypedef struct wagma_outcome:
         int64_t version

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import arrays
-from ._engine import MEMORY_DEVICE, check_options
+from ._engine import MEMORY, check_options
+from .gpu_memory import choose_memory
 from .options import OWN, CommonOptions
 from .rendezvous.meeting import Comm, Meeting
 from .rendezvous.patience import Patience
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
     from ._engine import Channel, Handle, Segment
 
 O = TypeVar("O", bound=CommonOptions)  # noqa: E741
-
-
-def _only_on_host(gpu: int | None, what: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"like is {arrays.place(gpu)}, and {what} arrays in host memory only: pass a copy in host "
-        "memory, as like.cpu(), and copy results back"
-    )
 
 
 def create(
@@ -51,28 +45,26 @@ def create(
     with Meeting(comm, Patience.of(arguments)) as meeting:
         options: O
         engine: dict[str, int | float]
+        gpu: int | None = None
 
         def check() -> dict[str, object]:
-            nonlocal options, engine
+            nonlocal options, engine, gpu
             options = read(arguments).with_environment()
             array = arrays.resolve(like, writable=False)
             count = math.prod(array.shape)
             values = options.engine(meeting.size, count, array.dtype.code, quorum=quorum)
-            memory = "host" if array.gpu is None else "GPU"
-            if array.gpu is not None:
-                if "graph" in values:
-                    raise _only_on_host(array.gpu, "a collective with a graph exchanges")
-                values["memory"] = MEMORY_DEVICE
+            gpu = array.gpu
             engine = check_options(values)
+            place = "host" if gpu is None else "GPU"
             common = {name: x for name, x in asdict(options).items() if name not in OWN}
-            return {"shape": array.shape, "dtype": array.dtype.name, "memory": memory, **common}
-
-        def refuse() -> None:
-            raise _only_on_host(arrays.resolve(like, writable=False).gpu, "messages carry")
+            form = {"shape": array.shape, "dtype": array.dtype.name}
+            return {**form, "memory of like": place, **common}
 
         meeting.agree(check)
         transport = meeting.transport(options.transport)
-        if transport == "mpi" and engine["memory"] == MEMORY_DEVICE:
-            meeting.exchange(refuse)
+        if gpu is not None:
+            graph = "graph" in asdict(options)
+            memory = choose_memory(meeting, options, gpu, transport=transport, graph=graph)
+            engine["memory"] = MEMORY[memory]
         meeting.join(transport, engine, lambda over: make(over, meeting, options))
     return options, engine

@@ -27,7 +27,8 @@ class NeighborOptions(CommonOptions):
             With graph="ring" 1: a neighbour on each side.
         average: whether x becomes the weighted mean of the received shares, or their undivided sum
             (see `NeighborExchange.exchange`).
-        transport, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in `Options`.
+        transport, memory, timeout, stall_warning, name, shm_limit, progress, progress_cpu: as in
+            `Options`; memory="direct" is refused.
     """
 
     graph: Graph = option("ring", values.choice(GRAPHS))

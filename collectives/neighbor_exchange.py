@@ -48,16 +48,17 @@ class NeighborExchange(metaclass=CollectiveMeta):
     `comm`, and errors are raised on every rank::
 
         NeighborExchange(comm, like, *, graph="ring", neighbors=1, average=True, transport="auto",
-            timeout=None, stall_warning=60.0, name=None, shm_limit=None, progress="sleep:1000",
-            progress_cpu=None)
+            memory="auto", timeout=None, stall_warning=60.0, name=None, shm_limit=None,
+            progress="sleep:1000", progress_cpu=None)
 
-    The environment overrides transport, stall_warning, shm_limit, progress and progress_cpu:
-    WAGMA_TRANSPORT and so on. The communicator is not used afterwards.
+    The environment overrides transport, memory, stall_warning, shm_limit, progress and
+    progress_cpu: WAGMA_TRANSPORT and so on. The communicator is not used afterwards.
 
     Args:
         comm: mpi4py intracommunicator; None, which needs no MPI: see `PartialAllreduce`.
-        like: array that gives shape and dtype (float16, bfloat16, float32 or float64): numpy, torch
-            on the CPU, a C-contiguous buffer or DLPack, in host memory. Its elements are not used.
+        like: array that gives shape, memory and dtype (float16, bfloat16, float32 or float64):
+            numpy, torch, CuPy, a C-contiguous buffer or DLPack, in host memory on all ranks, or on
+            GPUs on all (docs/gpu.md). Its elements are not used.
         options: see `NeighborOptions`. Shared memory takes twice the array per rank.
 
     Raises:
@@ -114,8 +115,8 @@ class NeighborExchange(metaclass=CollectiveMeta):
         missing (in w as well), and shares for it are lost.
 
         Args:
-            x: array of the collective's shape and dtype: numpy, torch on the CPU, a C-contiguous
-                buffer or DLPack; overwritten.
+            x: array of the collective's shape, dtype and memory (the host's, or a GPU's): numpy,
+                torch, CuPy, a C-contiguous buffer or DLPack; overwritten.
             weight: c of this rank, finite and >= 0.
 
         Returns:
@@ -174,6 +175,16 @@ class NeighborExchange(metaclass=CollectiveMeta):
         return self._handle.transport
 
     @property
+    def device(self) -> str | None:
+        """Return the name of the GPU that has the arrays; None: they are in host memory."""
+        return self._handle.device
+
+    @property
+    def memory(self) -> str:
+        """Return where contributions are: "host"; "staged" for arrays on a GPU, see `Options`."""
+        return self._handle.memory
+
+    @property
     def closed(self) -> bool:
         """Return whether it was closed or has failed."""
         return self._handle.closed
@@ -225,10 +236,13 @@ class NeighborExchange(metaclass=CollectiveMeta):
     def __repr__(self) -> str:
         options = self.options
         name = "" if self.name is None else f"name={self.name!r}, "
+        device = ""
+        if self.device is not None:
+            device = f"device={self.device!r}, memory={self.memory!r}, "
         state = "closed" if self.closed else f"version={self.version}"
         return (
             f"{type(self).__name__}({name}rank={self.rank}, size={self.size}, shape={self.shape}, "
-            f"dtype={self.dtype}, transport={self.transport!r}, graph={options.graph!r}, "
+            f"dtype={self.dtype}, transport={self.transport!r}, {device}graph={options.graph!r}, "
             f"neighbors={options.neighbors}, average={options.average}, {state}, "
             f"segment_bytes={self.stats().segment_bytes})"
         )

@@ -27,6 +27,7 @@ Missed: TypeAlias = Literal["once", "fast-forward"]
 Activation: TypeAlias = Literal["group", "world"]
 Grouping: TypeAlias = Literal["dynamic", "fixed", "pairs"]
 Transport: TypeAlias = Literal["auto", "shm", "mpi"]
+Memory: TypeAlias = Literal["auto", "direct", "staged"]
 
 # Options that may differ between ranks.
 OWN = ("progress", "progress_cpu")
@@ -56,6 +57,7 @@ class CommonOptions:
 
     average: bool = option(True, values.switch)
     transport: Transport = option("auto", values.word("auto", "shm", "mpi"), "WAGMA_TRANSPORT", str)
+    memory: Memory = option("auto", values.word("auto", "direct", "staged"), "WAGMA_MEMORY", str)
     timeout: SupportsFloat | None = option(None, values.seconds(none=-1.0))
     stall_warning: SupportsFloat | None = option(
         60.0, values.warning_interval, "WAGMA_STALL_WARNING", values.number_in_text
@@ -177,6 +179,10 @@ class Options(CommonOptions):
             and "carry", which keep that many results.
         transport: "shm": shared memory on one node. "mpi": messages, between any nodes. "auto":
             "shm" if all ranks are on one node, otherwise "mpi".
+        memory: where contributions and results of arrays on GPUs are; of no effect for arrays in
+            host memory. "direct": on the GPUs, if ranks of one node reach each other's GPUs.
+            "staged": in host memory, through which the engine copies. "auto": "direct" where it is
+            possible, otherwise "staged".
         timeout: seconds until a wait raises StallError; None: never.
         stall_warning: seconds between warnings about a long wait, 0.1 or more; None: no warnings.
         seed: seed of the draws of quorum="majority" and grouping="pairs", 0 to 2**64 - 1.
@@ -291,6 +297,7 @@ class SharedArguments(TypedDict, total=False):
 
     average: bool
     transport: Transport
+    memory: Memory
     timeout: SupportsFloat | None
     stall_warning: SupportsFloat | None
     name: str | None

@@ -31,10 +31,10 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
 
         PartialAllreduce(comm, like, *, group_size=None, quorum="all", grace="auto", late="stale",
             missed="once", activation="group", grouping="dynamic", sync_period=None, average=True,
-            window=None, transport="auto", timeout=None, stall_warning=60.0, seed=0, name=None,
-            shm_limit=None, redo_after=None, progress="sleep:1000", progress_cpu=None)
+            window=None, transport="auto", memory="auto", timeout=None, stall_warning=60.0, seed=0,
+            name=None, shm_limit=None, redo_after=None, progress="sleep:1000", progress_cpu=None)
 
-    The environment overrides transport, stall_warning, redo_after, shm_limit, progress and
+    The environment overrides transport, memory, stall_warning, redo_after, shm_limit, progress and
     progress_cpu: WAGMA_TRANSPORT and so on. The communicator is not used afterwards: ranks that
     share memory need none, others use a duplicate of it.
 
@@ -64,9 +64,9 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
         ImportError: transport="mpi" was not built for the MPI that is loaded; the message has the
             command.
         DeviceError: the GPU, its driver or libwagma_cuda.so is not available.
-        NotImplementedError: `like` is on a GPU and the ranks are on several nodes; `comm` is None
-            or "auto", and a launcher such as torchrun started ranks on several nodes: start
-            them with mpiexec and pass MPI.COMM_WORLD, or start one job per node.
+        NotImplementedError: `comm` is None or "auto", and a launcher such as torchrun started ranks
+            on several nodes: start them with mpiexec and pass MPI.COMM_WORLD, or start one job per
+            node.
         RuntimeError: MPI is not running, or does not know the other ranks of the job; `comm` is
             None and another process has the job's address.
         PeerError, StallError: another rank ended; it did not arrive within `timeout`.
@@ -79,6 +79,7 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
         options: the options in force, with the values of group_size and window.
         transport: the transport in use: "shm" or "mpi".
         device: name of the GPU that has the arrays; None: they are in host memory.
+        memory: "host"; for arrays on a GPU "direct" or "staged", see `Options`.
     """
 
     _quorum: ClassVar[str] = "quorum"  # name of that option for users

@@ -82,8 +82,9 @@ class Stats:
             reads or `WAGMA_CMA=0` is set.
         private: how private arrays passed in the newest call with quorum="all" that had any, above
             some KiB: "read" (as above) or "chunks", through the segment; None before.
-            any, above some KiB: "read" (as above) or "chunks", through the segment; None before.
         device: name of the GPU that has the arrays of the calls; None: they are in host memory.
+        memory: where contributions and results are: "host"; for arrays on a GPU "direct": on the
+            GPUs, or "staged": in host memory, through which the engine copies.
         ranks: counters of every rank, gathered at the last sync version that this rank took, and
             equal on all that took it; empty before the first one. Sync versions are those of
             `sync_period`, `sync(x)` and `close(sync=True)`.
@@ -101,6 +102,7 @@ class Stats:
     direct: int
     private: str | None
     device: str | None
+    memory: str
     ranks: tuple[RankStats, ...] = ()
 
     @property

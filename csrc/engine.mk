@@ -1,6 +1,6 @@
 # What libwagma is made of; read by the Makefile, setup.py and tests/explore/build.py (NAME = words).
 # protocol/round.c and protocol/quorum_all.c are included by shm/*/memory.c.
-ENGINE_SOURCES = csrc/base/*.c csrc/kernels/*.c csrc/protocol/activation*.c csrc/protocol/graph.c csrc/protocol/schedule.c csrc/protocol/topology.c csrc/engine/*.c csrc/device/*.c csrc/shm/*.c csrc/shm/*/*.c csrc/messages/*.c csrc/messages/*/*.c csrc/trace/*.c csrc/api/*.c
+ENGINE_SOURCES = csrc/base/*.c csrc/kernels/*.c csrc/protocol/activation*.c csrc/protocol/graph.c csrc/protocol/schedule.c csrc/protocol/topology.c csrc/engine/*.c csrc/device/*.c csrc/staged/*.c csrc/shm/*.c csrc/shm/*/*.c csrc/messages/*.c csrc/messages/*/*.c csrc/trace/*.c csrc/api/*.c
 # No -march: what is installed runs on every CPU, the kernels dispatch at run time.
 # No contraction into FMA: a sum has the same bits in every kernel.
 ENGINE_CFLAGS = -Icsrc -std=gnu11 -O3 -ffp-contract=off -fvisibility=hidden -pthread

@@ -49,7 +49,7 @@ static int check_usable(const wagma_handle *h) {
 }
 
 static int check_idle(const wagma_handle *h) {
-    if (!h->call.active)
+    if (!h->call.pending)
         return WAGMA_OK;
     return error_set(WAGMA_EINVAL,
                      "a call of this handle is in progress (version %lld): finish it first, with "
@@ -81,7 +81,7 @@ static void break_handle(wagma_handle *h) {
 static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
     if (status == WAGMA_INPROGRESS)
         return status;
-    h->call.active = 0;
+    h->call.active = h->call.pending = 0;
     if (status != WAGMA_OK) {
         trace_returned(h->trace, trace_flags(h) | TRACE_BROKE);
         trace_now(h->trace, TRACE_ERROR, h->call.version, -1, status);
@@ -105,12 +105,12 @@ static int conclude(wagma_handle *h, int status, wagma_outcome *outcome) {
 
 void handle_enter_call(wagma_handle *h) {
     if (h && !is_inherited(h))
-        h->executor->calls.enter(h);
+        h->calls->enter(h);
 }
 
 int handle_leave_call(wagma_handle *h, int status) {
     if (h && !is_inherited(h))
-        h->executor->calls.leave(h);
+        h->calls->leave(h);
     return status;
 }
 
@@ -135,12 +135,12 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
         return status;
     call *const c = &h->call;
     *c = (call){0};
-    c->active = 1;
+    c->active = c->pending = 1;
     c->sync = sync || is_sync_version(h, h->version);
     c->explicit_sync = sync;
     c->version = h->version;
     c->next = h->version + 1;
-    c->x = x ? x : &no_elements;
+    c->x = c->given = x ? x : &no_elements;
     c->weight = weight;
     c->began = c->counted = clock_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;
@@ -158,20 +158,20 @@ static int check_pending(const wagma_handle *h, const void *x) {
     const int status = check_usable(h);
     if (status != WAGMA_OK)
         return status;
-    if (!h->call.active)
+    if (!h->call.pending)
         return error_set(WAGMA_EINVAL,
                          "no call of this handle is in progress: start one first, with "
                          "wagma_start() or wagma_post()");
-    if ((x ? x : &no_elements) != h->call.x)
-        return error_set(WAGMA_EINVAL, "x=%p: the call was started with %p", x, h->call.x);
+    if ((x ? x : &no_elements) != h->call.given)
+        return error_set(WAGMA_EINVAL, "x=%p: the call was started with %p", x, h->call.given);
     return WAGMA_OK;
 }
 
 int wagma_start(wagma_handle *h, void *x, double weight, int sync, wagma_outcome *outcome) {
     handle_enter_call(h);
     const int status = begin(h, x, weight, sync);
-    return handle_leave_call(
-        h, status != WAGMA_OK ? status : conclude(h, h->executor->calls.start(h), outcome));
+    return handle_leave_call(h, status != WAGMA_OK ? status
+                                                   : conclude(h, h->calls->start(h), outcome));
 }
 
 int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
@@ -180,7 +180,7 @@ int wagma_post(wagma_handle *h, void *x, double weight, int sync) {
     if (status != WAGMA_OK)
         return handle_leave_call(h, status);
     h->call.posted = 1;
-    status = conclude(h, h->executor->calls.post(h), NULL);
+    status = conclude(h, h->calls->post(h), NULL);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
     return handle_leave_call(h, status);
@@ -210,7 +210,7 @@ int wagma_test(wagma_handle *h, void *x, wagma_outcome *outcome) {
         return handle_leave_call(h, status);
     const uint64_t now = resume_call(h);
     h->call.testing = 1;
-    status = h->executor->calls.poll(h);
+    status = h->calls->poll(h);
     if (status != WAGMA_INPROGRESS) /* looking whether it is over does not end the computing */
         trace_back(h->trace, now, h->call.version, 1);
     return handle_leave_call(h, suspend_call(h, status, outcome));
@@ -226,7 +226,7 @@ static int wait_until(wagma_handle *h, void *x, double timeout, wagma_outcome *o
     trace_back(h->trace, now, h->call.version, 1);
     h->call.testing = 0;
     h->call.until = timeout >= 0 && timeout < FOREVER ? now + (uint64_t)(timeout * 1e9) : 0;
-    status = suspend_call(h, h->executor->calls.finish(h), outcome);
+    status = suspend_call(h, h->calls->finish(h), outcome);
     if (status == WAGMA_INPROGRESS)
         trace_left(h->trace);
     return status;
@@ -259,11 +259,11 @@ int wagma_set_stream(wagma_handle *h, void *stream) {
     const int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    if (!h->executor->calls.set_stream)
+    if (!h->calls->set_stream)
         return error_set(WAGMA_EINVAL, "the handle has its arrays in host memory, where calls "
                                        "have no stream: make it with wagma_create_on()");
     handle_enter_call(h);
-    return handle_leave_call(h, h->executor->calls.set_stream(h, stream));
+    return handle_leave_call(h, h->calls->set_stream(h, stream));
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -276,16 +276,15 @@ int wagma_pinned(wagma_handle *h) {
     const int status = handle_check_ready(h);
     if (status != WAGMA_OK)
         return status;
-    return h->executor->calls.pinned && !is_sync_version(h, h->version) &&
-           h->executor->calls.pinned(h);
+    return h->calls->pinned && !is_sync_version(h, h->version) && h->calls->pinned(h);
 }
 
 void *wagma_shared_array(wagma_handle *h) {
-    if (h->executor->calls.array)
-        return h->executor->calls.array(h);
+    if (h->calls->array)
+        return h->calls->array(h);
     (void)error_set(WAGMA_EINVAL, "%s, and no array of its own: pass any other",
-                    h->policy.device ? "the handle has its arrays on a device"
-                                     : "the handle has a graph");
+                    h->policy.device || h->policy.staged ? "the handle has its arrays on a device"
+                                                         : "the handle has a graph");
     return NULL;
 }
 
@@ -298,7 +297,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     if (h->policy.graph)
         return error_set(WAGMA_EINVAL,
                          "the handle has a graph: it has no contribution buffers, pass x itself");
-    if (!h->executor->calls.next_contribution)
+    if (!h->calls->next_contribution)
         return error_set(WAGMA_EINVAL,
                          "the quorum is every member of a group (quorum=all, k of k ranks, "
                          "group_size=1, or one rank): such a handle reduces in place and has no "
@@ -313,7 +312,7 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     handle_enter_call(h);
     const uint64_t now = clock_now();
     h->call = (call){.version = h->version, .next = h->version, .began = now, .counted = now};
-    status = h->executor->calls.next_contribution(h, buffer);
+    status = h->calls->next_contribution(h, buffer);
     h->stats.waited += (double)h->call.waited * 1e-9;
     if (status != WAGMA_OK)
         break_handle(h);
@@ -322,9 +321,9 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
 
 void wagma_get_stats(const wagma_handle *h, wagma_stats *stats) {
     *stats = h->stats;
-    stats->segment_bytes = h->executor->calls.bytes(h);
-    stats->grace = h->executor->calls.grace ? h->executor->calls.grace(h) : 0;
-    stats->wakeups = h->executor->calls.wakeups ? h->executor->calls.wakeups(h) : 0;
+    stats->segment_bytes = h->calls->bytes(h);
+    stats->grace = h->calls->grace ? h->calls->grace(h) : 0;
+    stats->wakeups = h->calls->wakeups ? h->calls->wakeups(h) : 0;
 }
 
 int wagma_lost(wagma_handle *h, int32_t *ranks) {
@@ -333,10 +332,10 @@ int wagma_lost(wagma_handle *h, int32_t *ranks) {
     if (status != WAGMA_OK)
         return status;
     handle_enter_call(h);
-    if (h->executor->calls.look)
-        h->executor->calls.look(h);
+    if (h->calls->look)
+        h->calls->look(h);
     for (int r = 0; r < h->size; r++)
-        if (r != h->rank && h->executor->calls.lost(h, r) != HANDLE_PRESENT)
+        if (r != h->rank && h->calls->lost(h, r) != HANDLE_PRESENT)
             ranks[n++] = r;
     return handle_leave_call(h, n);
 }
@@ -352,7 +351,7 @@ int wagma_close(wagma_handle *h) {
     if (status != WAGMA_OK)
         return status;
     rank_stats_depart(h);
-    status = handle_check_open(h) == WAGMA_OK ? h->executor->calls.close(h) : WAGMA_OK;
+    status = handle_check_open(h) == WAGMA_OK ? h->calls->close(h) : WAGMA_OK;
     if (atomic_compare_exchange_strong(&h->closed, &open, 1))
         handle_write_trace(h);
     return status;
@@ -362,7 +361,7 @@ void wagma_fail(wagma_handle *h) {
     int open = 0;
     if (!h || is_inherited(h) || !atomic_compare_exchange_strong(&h->closed, &open, 2))
         return;
-    h->executor->calls.fail(h);
+    h->calls->fail(h);
     handle_write_trace(h);
 }
 
@@ -370,6 +369,6 @@ void wagma_free(wagma_handle *h) {
     if (!h || is_inherited(h))
         return;
     wagma_fail(h);
-    h->executor->calls.free(h);
+    h->calls->free(h);
     handle_free(h);
 }

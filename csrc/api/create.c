@@ -9,19 +9,26 @@
 #include "messages/transport.h"
 #include "shm/forked.h"
 #include "shm/segment.h"
+#include "staged/staged.h"
 
-/* A handle with an executor and without state. */
+/* A handle with an executor, without that one's state. */
 static int choose(const struct executor_request *request, const wagma_hooks *hooks,
                   wagma_handle **handle) {
     const struct executor *executor = executor_choose(executors, executors_n, request);
     if (!executor)
         return WAGMA_EINVAL;
-    *handle = handle_new(executor, request, hooks);
-    return *handle ? WAGMA_OK : WAGMA_ENOMEM;
+    wagma_handle *h = *handle = handle_new(executor, request, hooks);
+    if (!h)
+        return WAGMA_ENOMEM;
+    const int status = h->policy.staged ? staged_new(h, request) : WAGMA_OK;
+    if (status != WAGMA_OK)
+        handle_free(h);
+    return status;
 }
 
 static int make(wagma_handle *h, const struct executor_request *request, wagma_handle **handle) {
-    const int status = h->executor->create(h, request);
+    const struct executor_request given = h->staged ? staged_request(h, request) : *request;
+    const int status = h->executor->create(h, &given);
     if (status == WAGMA_OK) {
         *handle = h;
         return WAGMA_OK;
@@ -29,6 +36,26 @@ static int make(wagma_handle *h, const struct executor_request *request, wagma_h
     h->closed = 2;
     wagma_free(h);
     return status;
+}
+
+static int needs_device(const char *call) {
+    return error_set(WAGMA_EINVAL,
+                     "memory is WAGMA_MEMORY_DEVICE or _STAGED: use %s, which takes a device, or "
+                     "set memory to WAGMA_MEMORY_HOST",
+                     call);
+}
+
+/* Check that the device was built from the same sources, and let it keep errors here. */
+static int check_device(wagma_device *device) {
+    if (!device)
+        return error_set(WAGMA_EINVAL, "device is NULL: pass one that implements device.h");
+    if (device->abi != DEVICE_ABI)
+        return error_set(WAGMA_EINVAL,
+                         "the device was built for interface %#" PRIx64 ", the engine for %#" PRIx64
+                         ": build both from the same sources",
+                         device->abi, DEVICE_ABI);
+    device->error = error_set;
+    return WAGMA_OK;
 }
 
 /* ---- over a segment -------------------------------------------------------------------------- */
@@ -59,10 +86,8 @@ static int create(wagma_segment *segment, int rank, wagma_device *device, void *
 int wagma_create(wagma_segment *segment, int rank, const void *initial, double weight,
                  const wagma_hooks *hooks, wagma_handle **handle) {
     *handle = NULL;
-    if (segment && segment->policy.device)
-        return error_set(WAGMA_EINVAL,
-                         "memory is WAGMA_MEMORY_DEVICE: use wagma_create_on(), which "
-                         "takes a device, or set memory to WAGMA_MEMORY_HOST");
+    if (segment && segment->options.memory != WAGMA_MEMORY_HOST)
+        return needs_device("wagma_create_on()");
     return create(segment, rank, NULL, NULL, initial, weight, hooks, handle);
 }
 
@@ -70,17 +95,12 @@ int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void
                     const void *initial, double weight, const wagma_hooks *hooks,
                     wagma_handle **handle) {
     *handle = NULL;
-    if (!device)
-        return error_set(WAGMA_EINVAL, "device is NULL: pass one that implements device.h");
-    if (device->abi != DEVICE_ABI)
-        return error_set(WAGMA_EINVAL,
-                         "the device was built for interface %#" PRIx64 ", the engine for %#" PRIx64
-                         ": build both from the same sources",
-                         device->abi, DEVICE_ABI);
-    if (segment && !segment->policy.device)
+    const int status = check_device(device);
+    if (status != WAGMA_OK)
+        return status;
+    if (segment && segment->options.memory == WAGMA_MEMORY_HOST)
         return error_set(WAGMA_EINVAL, "memory is WAGMA_MEMORY_HOST: use wagma_create(), or set "
-                                       "memory to WAGMA_MEMORY_DEVICE");
-    device->error = error_set;
+                                       "memory to WAGMA_MEMORY_DEVICE or _STAGED");
     return create(segment, rank, device, stream, initial, weight, hooks, handle);
 }
 
@@ -88,7 +108,9 @@ int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void
 
 /* Check that the transport was built from the same sources. Otherwise no other field may be read,
  * and no function called. */
-static int check_abi(const wagma_transport *t) {
+static int check_transport(const wagma_transport *t) {
+    if (!t)
+        return error_set(WAGMA_EINVAL, "transport is NULL: make one first");
     if (t->abi == TRANSPORT_ABI)
         return WAGMA_OK;
     return error_set(WAGMA_EINVAL,
@@ -112,29 +134,55 @@ static int check_options(const wagma_transport *t, const wagma_options *options,
     return WAGMA_OK;
 }
 
-int wagma_create_over(wagma_transport *transport, const wagma_options *options, const void *initial,
-                      double weight, const wagma_hooks *hooks, wagma_handle **handle) {
+static int create_over(wagma_transport *transport, const wagma_options *options,
+                       wagma_device *device, void *stream, const void *initial, double weight,
+                       const wagma_hooks *hooks, wagma_handle **handle) {
     wagma_options checked;
     wagma_handle *h;
-    *handle = NULL;
-    if (!transport)
-        return error_set(WAGMA_EINVAL, "transport is NULL: make one first");
-    if (check_abi(transport) != WAGMA_OK)
-        return WAGMA_EINVAL;
     transport->error = error_set;
     transport->ending = NULL;
     const struct executor_request request = {
         .rank = transport->rank,
         .options = &checked,
         .transport = transport,
+        .device = device,
+        .stream = stream,
         .initial = initial,
         .weight = weight,
     };
     int status = check_options(transport, options, &checked);
+    if (status == WAGMA_OK && !device && checked.memory != WAGMA_MEMORY_HOST)
+        status = needs_device("wagma_create_over_on()");
+    if (status == WAGMA_OK && device && checked.memory == WAGMA_MEMORY_HOST)
+        status = error_set(WAGMA_EINVAL, "memory is WAGMA_MEMORY_HOST: use wagma_create_over(), or "
+                                         "set memory to WAGMA_MEMORY_STAGED");
     if (status == WAGMA_OK)
         status = choose(&request, hooks, &h);
     if (status == WAGMA_OK)
         return make(h, &request, handle);
+    transport_refuse(transport);
+    return status;
+}
+
+int wagma_create_over(wagma_transport *transport, const wagma_options *options, const void *initial,
+                      double weight, const wagma_hooks *hooks, wagma_handle **handle) {
+    *handle = NULL;
+    const int status = check_transport(transport);
+    return status != WAGMA_OK
+               ? status
+               : create_over(transport, options, NULL, NULL, initial, weight, hooks, handle);
+}
+
+int wagma_create_over_on(wagma_transport *transport, const wagma_options *options,
+                         wagma_device *device, void *stream, const void *initial, double weight,
+                         const wagma_hooks *hooks, wagma_handle **handle) {
+    *handle = NULL;
+    int status = check_transport(transport);
+    if (status != WAGMA_OK)
+        return status;
+    status = check_device(device);
+    if (status == WAGMA_OK)
+        return create_over(transport, options, device, stream, initial, weight, hooks, handle);
     transport_refuse(transport);
     return status;
 }

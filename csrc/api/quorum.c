@@ -17,7 +17,7 @@ int wagma_set_quorum(wagma_handle *h, int32_t quorum) {
         return WAGMA_OK;
     handle_enter_call(h);
     h->quorum = quorum;
-    h->executor->calls.set_quorum(h);
+    h->calls->set_quorum(h);
     return handle_leave_call(h, handle_check_open(h));
 }
 

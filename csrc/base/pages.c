@@ -12,14 +12,27 @@
 #define MADV_COLLAPSE 25
 #endif
 
-void *pages_new(size_t bytes) {
+static void *allocate(size_t bytes, size_t alignment) {
     const int large = bytes >= PAGES_LARGE;
     void *memory;
-    if (posix_memalign(&memory, large ? PAGES_HUGE : PAGES_LINE, bytes ? bytes : 1) != 0)
+    if (posix_memalign(&memory, large ? PAGES_HUGE : alignment, bytes ? bytes : 1) != 0)
         return NULL;
     if (large) /* where there are none, those of the usual size do */
         (void)madvise(memory, bytes - bytes % PAGES_HUGE, MADV_HUGEPAGE);
     return memory;
+}
+
+void *pages_new(size_t bytes) {
+    return allocate(bytes, PAGES_LINE);
+}
+
+size_t pages_whole(size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return bytes ? (bytes + page - 1) / page * page : page;
+}
+
+void *pages_alone(size_t bytes) {
+    return allocate(pages_whole(bytes), (size_t)sysconf(_SC_PAGESIZE));
 }
 
 int pages_join(void *at) {

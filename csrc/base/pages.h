@@ -15,6 +15,11 @@ enum {
 /* Allocate `bytes`, to be freed by free(); NULL: there is no memory. */
 void *pages_new(size_t bytes);
 
+/* Return `bytes` rounded up to whole pages of the usual size, one at least. */
+size_t pages_whole(size_t bytes);
+/* As pages_new(), of pages_whole(bytes) bytes: nothing else lies in these pages. */
+void *pages_alone(size_t bytes);
+
 /* Turn the PAGES_HUGE bytes at `at` into one huge page. A shared file in memory is mapped there, at
  * an address and an offset that are multiples of PAGES_HUGE. At least one page of the usual size
  * has to be present; missing pages are filled with zeros. Linux 6.1 does this for any value of

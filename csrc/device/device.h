@@ -38,6 +38,12 @@ typedef struct device_calls {
     int (*open)(wagma_device *d, const device_record *record, void **memory);
     void (*close)(wagma_device *d, void *memory);
 
+    /* Locks whole pages of the host's memory, which the caller owns, for copies from and to them.
+     * WAGMA_ENOMEM: the system locks no more. */
+    int (*pin)(wagma_device *d, void *memory, size_t bytes);
+    /* Unlocks what pin() locked at this address. No work that uses it is queued any more. */
+    void (*unpin)(wagma_device *d, void *memory);
+
     /* Makes a stream, which the caller owns. */
     int (*stream_new)(wagma_device *d, void **stream);
     /* Frees it when its work is done. */
@@ -57,7 +63,8 @@ typedef struct device_calls {
     /* Waits until all work that was queued on the stream is done, without spinning. */
     int (*synchronise)(wagma_device *d, void *stream);
 
-    /* Queues out = in, `bytes` of the device's memory or of memory that it has opened. */
+    /* Queues out = in, `bytes` of the device's memory, of memory that it has opened, or of pinned
+     * memory of the host. */
     int (*copy)(wagma_device *d, void *stream, void *out, const void *in, size_t bytes);
     /* Queues a sum as reduce_kernels.sum (kernels/reduce.h), with the same bits. The arrays in[]
      * and weights[] may change when it returns. */
@@ -76,7 +83,7 @@ struct wagma_device {
 };
 
 /* Version of this interface, as TRANSPORT_ABI of messages/transport.h. */
-#define DEVICE_REVISION 2
+#define DEVICE_REVISION 3
 #define DEVICE_ABI                                                                                 \
     ((uint64_t)DEVICE_REVISION << 48 | (uint64_t)sizeof(device_calls) << 24 |                      \
      (uint64_t)sizeof(struct wagma_device))

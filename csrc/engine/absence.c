@@ -48,13 +48,13 @@ static const char *undone(const char *phase, int has_called, int several) {
 enum { CALLED = 16 }; /* beside an enum handle_presence */
 
 static int known(wagma_handle *h, int32_t rank) {
-    const enum handle_loss loss = h->executor->calls.lost(h, rank);
+    const enum handle_loss loss = h->calls->lost(h, rank);
     int has_called = 0;
     if (loss == HANDLE_FAILED)
         return HANDLE_HAS_FAILED;
     if (loss == HANDLE_DEAD)
         return HANDLE_HAS_DIED;
-    const enum handle_presence presence = h->executor->calls.presence(h, rank, &has_called);
+    const enum handle_presence presence = h->calls->presence(h, rank, &has_called);
     return (int)presence | (has_called ? CALLED : 0);
 }
 

@@ -17,6 +17,9 @@ struct executor_request {
     void *stream;                 /* of the device, the caller's */
     const void *initial;          /* first contribution; NULL: zeros */
     double weight;                /* its weight, not checked yet */
+    /* Part of create(), before anything is written: makes what the first contribution is read from.
+     * NULL: nothing. See executor_prepare(). */
+    int (*prepare)(wagma_handle *h);
 };
 
 /* Loss of a rank that a wait needs, as far as is known. */
@@ -101,6 +104,11 @@ struct executor {
     int (*create)(wagma_handle *h, const struct executor_request *request);
     struct executor_calls calls;
 };
+
+/* Do what the request asks for first. WAGMA_OK, or an error that create() returns. */
+static inline int executor_prepare(wagma_handle *h, const struct executor_request *request) {
+    return request->prepare ? request->prepare(h) : WAGMA_OK;
+}
 
 /* Return the first executor of table[0..n) that fits. NULL: error_set() gives the reason for each.
  */

@@ -26,6 +26,7 @@ wagma_handle *handle_new(const struct executor *executor, const struct executor_
     if (h) {
         h->process = process_serial();
         h->executor = executor;
+        h->calls = &executor->calls;
         h->rank = request->rank;
         h->size = o->size;
         h->options = *o;
@@ -77,10 +78,10 @@ void handle_write_trace(wagma_handle *h) {
 }
 
 int handle_step_aside(wagma_handle *h) {
-    return h->executor->calls.step_aside ? h->executor->calls.step_aside(h) : 0;
+    return h->calls->step_aside ? h->calls->step_aside(h) : 0;
 }
 
 void handle_step_back(wagma_handle *h, int busy) {
-    if (h->executor->calls.step_back)
-        h->executor->calls.step_back(h, busy);
+    if (h->calls->step_back)
+        h->calls->step_back(h, busy);
 }

@@ -17,13 +17,15 @@
 #include "trace/events.h"
 
 typedef struct call { /* the call in progress */
-    int active;       /* started, not finished */
+    int pending;      /* started by the caller, not finished */
+    int active;       /* the same for the executor, which may begin later: staged/ */
     int sync;         /* explicit sync(x), or a sync version: scope world, quorum all */
     int explicit_sync;
     int posted;
     int64_t version; /* public version, from 0 */
     int64_t next;    /* version of the next call; version + 1 unless the executor says otherwise */
-    void *x;
+    void *given;     /* the caller's array */
+    void *x;         /* the executor's: `given`, unless the handle is staged */
     double weight;
     uint64_t began;         /* ns */
     const int32_t *members; /* of this rank's group, ascending */
@@ -43,12 +45,15 @@ typedef struct call { /* the call in progress */
 
 struct wagma_handle {
     const struct executor *executor;
+    const struct executor_calls *calls; /* the executor's, or those of `staged` */
+    struct staged *staged; /* between the caller and the executor (staged/); NULL: nothing is */
     void *state; /* the executor's, which alone knows what it is; NULL: not made, or freed */
     wagma_options options; /* checked, defaults filled in */
     struct policy policy;  /* what they mean */
     struct topology topology;
     int rank, size;
 
+    int lingers; /* set by the executor's free(): messages under way still use arrays of calls */
     atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
     uint32_t process;  /* process_serial() of the process that made the handle */
     char *first_error; /* error that broke the handle; NULL: none, or there was no memory */

@@ -197,7 +197,7 @@ static int check_graph(wagma_options *o) {
     if (o->graph != WAGMA_GRAPH_NONE && o->memory == WAGMA_MEMORY_DEVICE)
         return error_set(WAGMA_EINVAL,
                          "memory is WAGMA_MEMORY_DEVICE and graph is %s, which exchanges arrays in "
-                         "host memory alone: set memory to WAGMA_MEMORY_HOST, or graph to "
+                         "host memory alone: set memory to WAGMA_MEMORY_STAGED, or graph to "
                          "WAGMA_GRAPH_NONE",
                          graph);
     if (o->graph != WAGMA_GRAPH_NONE) {
@@ -218,8 +218,8 @@ static int check_data(const wagma_options *o) {
         return error_set(WAGMA_EINVAL,
                          "dtype is %" PRId32 ": it must be one of WAGMA_F32 (0) to WAGMA_I64 (5)",
                          o->dtype);
-    const int status = check_choice("memory", o->memory, WAGMA_MEMORY_DEVICE,
-                                    "WAGMA_MEMORY_HOST (0) or _DEVICE (1)");
+    const int status = check_choice("memory", o->memory, WAGMA_MEMORY_STAGED,
+                                    "WAGMA_MEMORY_HOST (0), _DEVICE (1) or _STAGED (2)");
     if (status != WAGMA_OK)
         return status;
     if (o->average != 0 && o->average != 1)

@@ -23,7 +23,7 @@ const char *policy_fixed_quorum(const wagma_options *o) {
         return "late is WAGMA_LATE_STALE (\"stale\"): set it to " POLICY_LATE_ORDERED;
     if (o->group_size != o->size)
         return "group_size is less than size: make the group the world";
-    if (o->quorum == o->size && o->memory == WAGMA_MEMORY_HOST)
+    if (o->quorum == o->size && o->memory != WAGMA_MEMORY_DEVICE)
         return "a handle that was made with all ranks reduces in place and keeps no results for "
                "late ranks: make it with fewer ranks, and set all before the first version";
     return NULL;
@@ -41,6 +41,7 @@ struct policy policy_of(const wagma_options *o) {
     const struct policy_late *late = policy_late(o->late);
     struct policy p = {
         .device = o->memory == WAGMA_MEMORY_DEVICE,
+        .staged = o->memory == WAGMA_MEMORY_STAGED,
         .graph = o->graph != WAGMA_GRAPH_NONE,
         .world = o->activation == WAGMA_ACTIVATION_WORLD,
         .forward = o->missed == WAGMA_MISSED_FAST_FORWARD,

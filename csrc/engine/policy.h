@@ -13,6 +13,7 @@ struct policy {
                      "all", for which nobody is late */
 
     int device;         /* contributions and results are in the memory of devices */
+    int staged;         /* arrays of calls are there; contributions and results on the host */
     int world;          /* one pin fixes the inputs of all groups */
     int forward;        /* a late rank goes on after the version that it merged */
     int ordered;        /* every rank gets every result, in order; a late rank is in none of them */

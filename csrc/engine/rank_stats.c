@@ -7,7 +7,7 @@
 #include "engine/handle.h"
 
 static rank_record *record_of(wagma_handle *h, int r, uint64_t syncs) {
-    return h->executor->calls.record(h, r, syncs);
+    return h->calls->record(h, r, syncs);
 }
 
 int rank_stats_create(wagma_handle *h) {

@@ -67,9 +67,8 @@ int handle_lost(wagma_handle *h, const char *phase, int32_t rank) {
                      "rank %d %s, and version %lld (phase %s) needs it: make a new handle "
                      "without it",
                      rank,
-                     h->executor->calls.lost(h, rank) == HANDLE_FAILED
-                         ? "failed or left without close()"
-                         : "is dead",
+                     h->calls->lost(h, rank) == HANDLE_FAILED ? "failed or left without close()"
+                                                              : "is dead",
                      (long long)h->call.version, phase);
 }
 
@@ -77,7 +76,7 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
                      int needed) {
     int lost = 0, first = -1;
     for (int i = 0; i < n; i++) {
-        if (!h->executor->calls.lost(h, missing[i]))
+        if (!h->calls->lost(h, missing[i]))
             continue;
         if (lost++ == 0)
             first = missing[i];

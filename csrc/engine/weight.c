@@ -36,8 +36,7 @@ int handle_check_weight(const wagma_handle *h, double weight) {
                          "weight=%g: %s arrays take 0 and weights from 1e-30 to 1e30; scale all "
                          "weights alike, or use float64",
                          weight, reduce_dtype_name(dtype));
-    const double carried =
-        h->executor->calls.carried_weight ? h->executor->calls.carried_weight(h) : 0;
+    const double carried = h->calls->carried_weight ? h->calls->carried_weight(h) : 0;
     const double ratio = carried / weight;
     const double most = dtype == WAGMA_F64 ? MOST_F64 : MOST_F32;
     if (carried != 0 && weight != 0 && (ratio < 1 / most || ratio > most))

@@ -115,19 +115,22 @@ WAGMA_API int wagma_device_open(const char *library, int ordinal, wagma_device *
 /* Frees the device, after all that was made with it. NULL is allowed. */
 WAGMA_API void wagma_device_close(wagma_device *device);
 
-/* Makes a handle as wagma_create() does, for memory DEVICE: all arrays of its calls, `initial` and
- * what outcomes show are in the device's memory.
+/* Makes a handle as wagma_create() does, for memory DEVICE and STAGED: all arrays of its calls,
+ * `initial` and what outcomes show are in the device's memory.
  *
  * `stream` is the caller's. Work that was queued there before a call produces x, and work queued
  * there after the call has returned finds the result in x; neither waits for other streams. A call
  * does not wait for `stream` before it returns WAGMA_INPROGRESS. It publishes x when that is
- * produced: wagma_test() or wagma_wait() of a posted call do. With quorum "all" no rank is late,
- * and arrays are reduced out of place, too. There is no wagma_shared_array().
+ * produced: wagma_test() or wagma_wait() of a posted call do. There is no wagma_shared_array().
  *
- * The caller frees the stream after the handle, and the device after the segment. wagma_close()
- * waits for the caller's stream (if `timeout`, an interrupt or wagma_fail() ends that wait, it
- * returns the error, and this rank has failed for the others), and for ranks of other processes
- * until they have opened the memory of this rank that they may still need. */
+ * DEVICE: ranks open each other's memory; graphs are refused. With quorum "all" no rank is late,
+ * and arrays are reduced out of place, too. STAGED: the engine copies arrays to the host and back,
+ * where contributions and results are. All else is as with memory HOST, to the bit.
+ *
+ * The caller frees the stream after the handle, and the device after the segment. DEVICE:
+ * wagma_close() waits for the caller's stream (if `timeout`, an interrupt or wagma_fail() ends that
+ * wait, it returns the error, and this rank has failed for the others), and for ranks of other
+ * processes until they have opened the memory of this rank that they may still need. */
 WAGMA_API int wagma_create_on(wagma_segment *segment, int rank, wagma_device *device, void *stream,
                               const void *initial, double weight, const wagma_hooks *hooks,
                               wagma_handle **handle);
@@ -149,6 +152,11 @@ typedef struct wagma_transport wagma_transport;
 WAGMA_API int wagma_create_over(wagma_transport *transport, const wagma_options *options,
                                 const void *initial, double weight, const wagma_hooks *hooks,
                                 wagma_handle **handle);
+
+/* As wagma_create_over(), for memory STAGED: arrays and stream are those of wagma_create_on(). */
+WAGMA_API int wagma_create_over_on(wagma_transport *transport, const wagma_options *options,
+                                   wagma_device *device, void *stream, const void *initial,
+                                   double weight, const wagma_hooks *hooks, wagma_handle **handle);
 
 /* Outcome of a call. The arrays belong to the handle and are valid until its next call. */
 typedef struct wagma_outcome {
@@ -173,7 +181,7 @@ typedef struct wagma_outcome {
 
 /* After an error of a call (WAGMA_EINVAL and WAGMA_ETYPE excepted) the contents of x are undefined.
  * Over a transport without a graph, messages in flight may read and write x as long as the process
- * runs. */
+ * runs, unless memory is STAGED. */
 
 /* x (count elements) becomes the result of this rank's next version; `weight` is finite, >= 0, and
  * at most 1e300.

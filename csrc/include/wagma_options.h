@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Grows by one whenever a struct, a status, the meaning of a call or what ranks share changes. */
-#define WAGMA_ABI_VERSION 15
+#define WAGMA_ABI_VERSION 16
 
 /* 40 bits hold a version and 24 a round (2 per rank and rank), which limits the number of ranks. */
 #define WAGMA_MAX_RANKS 2896
@@ -83,6 +83,9 @@ enum wagma_graph {
 enum wagma_memory {
     WAGMA_MEMORY_HOST = 0,
     WAGMA_MEMORY_DEVICE = 1, /* on the ranks' devices: wagma_create_on() */
+    /* arrays of calls as for DEVICE; contributions and results on the host, through which the
+       engine copies: wagma_create_on(), wagma_create_over_on() */
+    WAGMA_MEMORY_STAGED = 2,
 };
 
 /* Value of wagma_options.quorum: a member drawn from (seed, version, group) starts the version. */

@@ -60,11 +60,11 @@ static uint64_t digest(uint64_t hash, const void *value, size_t bytes) { /* FNV-
 /* Return a digest of the options that have to be the same on all ranks. */
 static uint64_t digest_of(const wagma_options *o) {
     const int64_t words[] = {
-        o->size,          o->group_size,      o->quorum,          o->late,
-        o->missed,        o->activation,      o->grouping,        o->graph,
-        o->neighbors,     o->dtype,           o->average,         o->count,
-        o->window,        o->sync_period,     o->schedule_switch, o->schedule_chunk,
-        o->schedule_part, o->schedule_direct, (int64_t)o->seed};
+        o->size,           o->group_size,    o->quorum,          o->late,
+        o->missed,         o->activation,    o->grouping,        o->graph,
+        o->neighbors,      o->dtype,         o->average,         o->memory,
+        o->count,          o->window,        o->sync_period,     o->schedule_switch,
+        o->schedule_chunk, o->schedule_part, o->schedule_direct, (int64_t)o->seed};
     const double numbers[] = {o->grace, o->timeout, o->stall_warning};
     const uint64_t hash = digest(UINT64_C(0xcbf29ce484222325), words, sizeof words);
     return digest(hash, numbers, sizeof numbers);

@@ -125,6 +125,7 @@ void messages_destroy(wagma_handle *h) {
     free(e->losses);
     free(e->words);
     h->state = NULL;
+    h->lingers = e->abandoned;
     if (e->abandoned) {
         abandon(e);
         return;
@@ -136,9 +137,10 @@ void messages_destroy(wagma_handle *h) {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 const char *messages_fits(const struct executor_request *request) {
-    return !request->transport                             ? "it needs a transport"
-           : request->options->memory == WAGMA_MEMORY_HOST ? NULL
-                                                           : "it needs arrays in host memory";
+    return !request->transport ? "it needs a transport"
+           : request->options->memory != WAGMA_MEMORY_DEVICE
+               ? NULL
+               : "it needs arrays in host memory, or staged there";
 }
 
 /* A transport that only this thread may use is driven by it alone. */
@@ -206,6 +208,8 @@ static int make(wagma_handle *h, const struct executor_request *request) {
     const wagma_options *o = e->options;
     choose_progress(h);
     int status = handle_check_weight(h, request->weight);
+    if (status == WAGMA_OK)
+        status = executor_prepare(h, request);
     if (status == WAGMA_OK)
         status = count_bytes(e);
     if (status == WAGMA_OK)

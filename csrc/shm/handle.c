@@ -14,9 +14,10 @@ _Static_assert(sizeof(rank_record) <= SEGMENT_LINE, "a record has a line of its 
 /* ---- creation -------------------------------------------------------------------------------- */
 
 const char *handle_segment_fits(const struct executor_request *request) {
-    return !request->segment                               ? "it needs a segment"
-           : request->options->memory == WAGMA_MEMORY_HOST ? NULL
-                                                           : "it needs arrays in host memory";
+    return !request->segment ? "it needs a segment"
+           : request->options->memory != WAGMA_MEMORY_DEVICE
+               ? NULL
+               : "it needs arrays in host memory, or staged there";
 }
 
 static _Atomic uint32_t *state_of(const wagma_segment *s, int r) {
@@ -70,7 +71,9 @@ static int join(wagma_handle *h, const struct executor_request *request,
     int status = segment_join(s, h->rank);
     if (status != WAGMA_OK)
         return status;
-    status = make(h, request);
+    status = executor_prepare(h, request);
+    if (status == WAGMA_OK)
+        status = make(h, request);
     if (status != WAGMA_OK) {
         handle_segment_leave(h, SEGMENT_FAILED);
         return status;

@@ -57,7 +57,7 @@ static void count_buffers(wagma_segment *s) {
     const struct policy *p = &s->policy;
     s->item_bytes = p->device ? 0 : s->bytes_n;
     s->array_is_contribution =
-        p->avoiding && s->item_bytes >= segment_remap_min && s->item_bytes >= PAGE;
+        p->avoiding && !p->staged && s->item_bytes >= segment_remap_min && s->item_bytes >= PAGE;
     s->topology = (struct topology){o->size, o->group_size, o->grouping, o->seed};
     s->size = o->size;
     s->buffers = p->graph      ? (int)window

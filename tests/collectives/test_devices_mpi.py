@@ -11,7 +11,18 @@ import torch
 import versioned
 from mpi4py import MPI
 from refusals import error_everywhere
-from simulated_gpu import LIBRARY, STREAM, Array, FromHost, Stream, bits_of, read, trouble, write
+from simulated_gpu import (
+    LIBRARY,
+    STREAM,
+    Array,
+    FromHost,
+    Stream,
+    be_out_of_reach,
+    bits_of,
+    read,
+    trouble,
+    write,
+)
 
 from wagma.collectives import (
     DeviceArray,
@@ -27,14 +38,17 @@ from wagma.collectives import (
     SyncAllreduce,
 )
 
-pytestmark = [pytest.mark.mpi, pytest.mark.memory_only]
+pytestmark = pytest.mark.mpi
 
 
-@pytest.fixture(autouse=True)
-def order_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["direct", "staged"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """No work overtakes what it has to wait for, or uses memory that is not there any more."""
+    if request.param == "direct" and request.config.getoption("--transport") == "mpi":
+        pytest.skip("messages carry host memory")
     monkeypatch.setenv("WAGMA_DEVICE_LIBRARY", str(LIBRARY))
-    yield
+    monkeypatch.setenv("WAGMA_MEMORY", request.param)
+    yield request.param
     assert trouble() is None
 
 
@@ -209,18 +223,70 @@ def test_host_and_gpu_are_not_mixed(comm: MPI.Intracomm) -> None:
     x = np.zeros(3, np.float32)
     like = Array(x) if comm.rank == 0 else x
     text = error_everywhere(comm, lambda: SyncAllreduce(comm, like), MismatchError)
-    assert text.startswith("memory differs between ranks: 'GPU' on rank 0; 'host' on rank")
+    assert text.startswith("memory of like differs between ranks: 'GPU' on rank 0; 'host' on rank")
 
 
-def test_graphs_and_messages_are_of_the_host(comm: MPI.Intracomm) -> None:
+def test_direct_memory_is_refused_where_it_cannot_be(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WAGMA_MEMORY")
     y = Array(np.zeros(3, np.float32))
-    text = error_everywhere(comm, lambda: NeighborExchange(comm, y), NotImplementedError)
-    assert "like is on GPU 0, and a collective with a graph" in text
-    assert "like.cpu()" in text
-    text = error_everywhere(
-        comm, lambda: SyncAllreduce(comm, y, transport="mpi"), NotImplementedError
-    )
-    assert "messages carry arrays in host memory only" in text
+    for make in (
+        lambda: NeighborExchange(comm, y, memory="direct"),
+        lambda: SyncAllreduce(comm, y, transport="mpi", memory="direct"),
+    ):
+        text = error_everywhere(comm, make, ValueError)
+        assert "memory='direct'" in text
+        assert "leave memory (WAGMA_MEMORY) at 'auto'" in text
+
+
+@pytest.mark.parametrize("graph", ["ring", "exponential"])
+def test_neighbours_average_as_on_the_host(
+    comm: MPI.Intracomm, graph: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAGMA_MEMORY", "auto")
+    for dtype, count in (("float32", 0), ("float64", 1001), ("bfloat16", 3001)):
+        x = contribution(comm.rank, count, dtype)
+        y = Array(contribution(comm.rank, count, dtype))
+        with (
+            NeighborExchange(comm, x, graph=graph) as host,
+            NeighborExchange(comm, y, graph=graph) as device,
+        ):
+            assert device.memory == "staged"
+            assert "memory='staged'" in repr(device)
+            for version in range(6):
+                weight = float((comm.rank + version) % 3)
+                expected, outcome = host.exchange(x, weight), device.exchange(y, weight)
+                assert bits_of(x).tobytes() == y.get().tobytes(), (dtype, version)
+                assert outcome.weight == expected.weight
+                assert outcome.merged == expected.merged
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.shm("GPUs of several nodes are not asked")
+def test_gpus_that_do_not_reach_each_other(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All ranks take staged memory, of which one line tells; or none, where direct is wanted."""
+    monkeypatch.delenv("WAGMA_MEMORY")
+    y = Array(np.zeros(3, np.float32))
+    with SyncAllreduce(comm, y) as coll:
+        assert coll.memory == "direct"
+    if comm.rank == comm.size - 1:
+        be_out_of_reach()
+    with SyncAllreduce(comm, y, average=False, name="model") as coll:
+        assert coll.memory == "staged"
+        y.set(np.ones(3, np.float32))
+        coll.allreduce(y)
+        assert (y.get() == comm.size).all()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (comm.rank == 0)
+    assert all(f"rank {comm.size - 1}'s GPU does not reach that of rank 0" in one for one in said)
+    assert all(one.startswith("model: arrays are copied through host memory") for one in said)
+    if comm.rank == 0:
+        be_out_of_reach()
+    text = error_everywhere(comm, lambda: SyncAllreduce(comm, y, memory="direct"), ValueError)
+    assert "rank 0's GPU does not reach that of rank 1" in text
 
 
 def test_a_library_that_is_missing(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,12 +320,13 @@ def test_wrong_arrays_leave_the_handle_usable(comm: MPI.Intracomm) -> None:
         coll.allreduce(y)
 
 
-def test_what_it_says_of_itself(comm: MPI.Intracomm) -> None:
+def test_what_it_says_of_itself(comm: MPI.Intracomm, memory: str) -> None:
     y = Array(np.zeros(3, np.float32))
     with SyncAllreduce(comm, y) as coll:
         assert coll.device is not None
-        assert f"device={coll.device!r}" in repr(coll)
-        assert coll.stats().device == coll.device
+        assert f"device={coll.device!r}, memory={memory!r}" in repr(coll)
+        assert coll.memory == memory
+        assert (coll.stats().device, coll.stats().memory) == (coll.device, memory)
         coll.close(sync=True)
         assert coll.stats().device == coll.device
 

@@ -30,7 +30,7 @@ def entry(rank: int, compute: float, **fields: Any) -> RankStats:
 
 
 def stats(*gathered: RankStats) -> Stats:
-    return Stats(100, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, None, None, gathered)
+    return Stats(100, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, None, None, "host", gathered)
 
 
 def meet(a: Handle, b: Handle) -> None:

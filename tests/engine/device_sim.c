@@ -23,7 +23,7 @@ int machine_unlock(struct device *d, int status) {
 int machine_injected(struct device *d, enum machine_call call) {
     if (d->fails[call] == 0 || --d->fails[call] != 0)
         return WAGMA_OK;
-    return d->device.error(call == MACHINE_ALLOC ? WAGMA_ENOMEM : WAGMA_ESYS,
+    return d->device.error(call == MACHINE_ALLOC || call == MACHINE_PIN ? WAGMA_ENOMEM : WAGMA_ESYS,
                            "device %d: injected failure %d", d->number, (int)call);
 }
 
@@ -231,6 +231,8 @@ static const device_calls calls = {
     .export = machine_export,
     .open = machine_open,
     .close = machine_close,
+    .pin = machine_pin,
+    .unpin = machine_unpin,
     .stream_new = new_stream,
     .stream_free = free_stream,
     .event_new = new_event,

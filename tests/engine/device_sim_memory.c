@@ -11,14 +11,21 @@
 
 enum { POISON = 0xfb }; /* a number that no test contributes */
 
-static void *map(struct device *d, struct memory *memory, size_t bytes, int opened) {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+static void add(struct device *d, struct memory *memory, void *at, size_t bytes,
+                enum mapping_kind kind) {
     struct mapping *mapping = calloc(1, sizeof *mapping);
-    if (at == MAP_FAILED || !mapping)
+    if (!mapping)
         abort();
-    *mapping = (struct mapping){d->machine->mappings, memory, d->number, opened, at, bytes};
+    *mapping = (struct mapping){d->machine->mappings, memory, d->number, kind, at, bytes};
     memory->mappings++;
     d->machine->mappings = mapping;
+}
+
+static void *map(struct device *d, struct memory *memory, size_t bytes, enum mapping_kind kind) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+    if (at == MAP_FAILED)
+        abort();
+    add(d, memory, at, bytes, kind);
     return at;
 }
 
@@ -38,42 +45,62 @@ int machine_alloc(wagma_device *device, size_t bytes, void **memory) {
     const int fd = memfd_create("device", 0);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
         abort();
-    *memory = map(d, new_memory(d->machine, fd), bytes, 0);
+    *memory = map(d, new_memory(d->machine, fd), bytes, MAPPING_OWN);
     memset(*memory, POISON, bytes);
     return machine_unlock(d, WAGMA_OK);
 }
 
-static void unmap(wagma_device *device, void *at, int opened) {
+int machine_pin(wagma_device *device, void *memory, size_t bytes) {
+    struct device *d = machine_lock(device);
+    const int status = machine_injected(d, MACHINE_PIN);
+    if (((uintptr_t)memory | bytes) % (size_t)sysconf(_SC_PAGESIZE) != 0)
+        machine_blame(d->machine, "device %d pins what is no whole pages", d->number);
+    if (status == WAGMA_OK)
+        add(d, new_memory(d->machine, -1), memory, bytes, MAPPING_PINNED);
+    return machine_unlock(d, status);
+}
+
+static void drop(struct mapping *mapping) {
+    if (mapping->kind != MAPPING_PINNED)
+        munmap(mapping->at, mapping->bytes);
+    mapping->memory->freed |= mapping->kind == MAPPING_OWN;
+    if (--mapping->memory->mappings == 0) {
+        if (mapping->memory->fd >= 0)
+            close(mapping->memory->fd);
+        free(mapping->memory);
+    }
+    free(mapping);
+}
+
+static void unmap(wagma_device *device, void *at, enum mapping_kind kind) {
+    static const char *const ends[] = {"frees", "closes", "unpins"};
     struct device *d = machine_lock(device);
     struct machine *m = d->machine;
     struct mapping **p = &m->mappings;
-    while (*p && ((*p)->at != at || (*p)->device != d->number || (*p)->opened != opened))
+    while (*p && ((*p)->at != at || (*p)->device != d->number || (*p)->kind != kind))
         p = &(*p)->next;
     struct mapping *mapping = *p;
     if (!mapping) {
-        machine_blame(m, "device %d %s what it has not", d->number, opened ? "closes" : "frees");
+        machine_blame(m, "device %d %s what it has not", d->number, ends[kind]);
     } else {
         if (machine_uses(m, mapping))
-            machine_blame(m, "device %d %s memory that its work uses", d->number,
-                          opened ? "closes" : "frees");
+            machine_blame(m, "device %d %s memory that its work uses", d->number, ends[kind]);
         *p = mapping->next;
-        munmap(mapping->at, mapping->bytes);
-        mapping->memory->freed |= !opened;
-        if (--mapping->memory->mappings == 0) {
-            close(mapping->memory->fd);
-            free(mapping->memory);
-        }
-        free(mapping);
+        drop(mapping);
     }
     machine_unlock(d, WAGMA_OK);
 }
 
 void machine_free_memory(wagma_device *device, void *memory) {
-    unmap(device, memory, 0);
+    unmap(device, memory, MAPPING_OWN);
+}
+
+void machine_unpin(wagma_device *device, void *memory) {
+    unmap(device, memory, MAPPING_PINNED);
 }
 
 void machine_close(wagma_device *device, void *memory) {
-    unmap(device, memory, 1);
+    unmap(device, memory, MAPPING_OPENED);
 }
 
 int machine_export(wagma_device *device, void *memory, device_record *record) {
@@ -109,6 +136,6 @@ int machine_open(wagma_device *device, const device_record *record, void **memor
     if (!found)
         return machine_unlock(
             d, device->error(WAGMA_ESYS, "device %d: the memory is gone", d->number));
-    *memory = map(d, found, record->words[2], 1);
+    *memory = map(d, found, record->words[2], MAPPING_OPENED);
     return machine_unlock(d, WAGMA_OK);
 }

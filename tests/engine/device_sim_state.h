@@ -10,14 +10,17 @@ enum { INPUTS_MAX = 32, TROUBLE_BYTES = 256 };
 
 struct memory { /* of one allocation, as far as this process uses it */
     uint64_t id;
-    int fd, freed;
+    int fd, freed; /* fd -1: of the host */
     int mappings;
 };
 
-struct mapping { /* an address of a device: allocated or opened */
+enum mapping_kind { MAPPING_OWN, MAPPING_OPENED, MAPPING_PINNED };
+
+struct mapping { /* an address of a device; pinned memory is the host's */
     struct mapping *next;
     struct memory *memory;
-    int device, opened;
+    int device;
+    enum mapping_kind kind;
     unsigned char *at;
     size_t bytes;
 };
@@ -93,6 +96,8 @@ void machine_free_memory(wagma_device *device, void *memory);
 int machine_export(wagma_device *device, void *memory, device_record *record);
 int machine_open(wagma_device *device, const device_record *record, void **memory);
 void machine_close(wagma_device *device, void *memory);
+int machine_pin(wagma_device *device, void *memory, size_t bytes);
+void machine_unpin(wagma_device *device, void *memory);
 
 uint32_t machine_draw(struct machine *m, uint32_t n);
 void machine_blame(struct machine *m, const char *format, ...)

@@ -27,7 +27,7 @@ static size_t seen_bytes;
 
 void places_use_cuda(void) {
     const char *gpus = getenv("WAGMA_TEST_GPUS");
-    arrays_on_devices = 1;
+    arrays_on_devices = arrays_on_devices ? arrays_on_devices : WAGMA_MEMORY_DEVICE;
     places_library = getenv("WAGMA_TEST_DEVICES");
     places_gpus = gpus ? atoi(gpus) : 1;
     if (!places_library) {
@@ -170,9 +170,14 @@ void place_switch(place *p) {
     p->device->calls->wait(p->device, p->stream[p->used], p->event);
 }
 
-int place_join(wagma_segment *s, int rank, const void *initial, const wagma_hooks *hooks,
-               wagma_handle **handle) {
+int place_join(wagma_segment *s, wagma_transport *transport, int rank, const void *initial,
+               const wagma_hooks *hooks, wagma_handle **handle) {
     const place *p = place_of(rank);
+    if (transport && p->device)
+        return wagma_create_over_on(transport, &s->options, p->device, p->stream[p->used], initial,
+                                    1, hooks, handle);
+    if (transport)
+        return wagma_create_over(transport, &s->options, initial, 1, hooks, handle);
     return p->device
                ? wagma_create_on(s, rank, p->device, p->stream[p->used], initial, 1, hooks, handle)
                : wagma_create(s, rank, initial, 1, hooks, handle);

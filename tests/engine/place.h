@@ -8,7 +8,7 @@
 
 #include "device_sim.h"
 
-/* Set by a program before it starts: the arrays of all ranks are on devices. */
+/* Set by a program before it starts: the memory of the arrays of all ranks, a wagma_memory. */
 extern int arrays_on_devices;
 /* Likewise: their devices are GPUs of this library, rank r has GPU r % gpus. A process opens those
  * of its ranks when they first ask for their place, because GPUs do not survive a fork: a program
@@ -52,9 +52,10 @@ void place_keep(place *p, const void *array, size_t bytes);
 /* Change to the other stream, which waits for what the first one has done. */
 void place_switch(place *p);
 
-/* wagma_create() or wagma_create_on(). */
+/* Make a rank's handle by the call for its place: over a segment, or over a transport with the
+ * segment's options. */
 struct wagma_segment;
-int place_join(struct wagma_segment *s, int rank, const void *initial, const wagma_hooks *hooks,
-               wagma_handle **handle);
+int place_join(struct wagma_segment *s, wagma_transport *transport, int rank, const void *initial,
+               const wagma_hooks *hooks, wagma_handle **handle);
 
 #endif

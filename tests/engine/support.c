@@ -103,7 +103,7 @@ wagma_options options_of(int size, int group_size, int quorum, int64_t count) {
     o.dtype = WAGMA_F64;
     o.average = 0;
     o.grace = 0;
-    o.memory = arrays_on_devices ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
+    o.memory = arrays_on_devices;
     return o;
 }
 
@@ -250,10 +250,8 @@ const char *team_warning(team *t, int r) {
 
 wagma_handle *rank_join(rank *me, const void *initial) {
     wagma_handle *h = NULL;
-    const int status = me->sim
-                           ? wagma_create_over(sim_transport(me->sim, me->rank),
-                                               &me->segment->options, initial, 1, &me->hooks, &h)
-                           : place_join(me->segment, me->rank, initial, &me->hooks, &h);
+    wagma_transport *over = me->sim ? sim_transport(me->sim, me->rank) : NULL;
+    const int status = place_join(me->segment, over, me->rank, initial, &me->hooks, &h);
     EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
     return h;
 }
@@ -288,9 +286,8 @@ static void *enter(void *argument) { /* waits for the others, so each needs a th
     const struct entrance *e = argument;
     cast *c = e->c;
     wagma_handle **h = &c->handle[e->rank];
-    const int status = c->sim ? wagma_create_over(sim_transport(c->sim, e->rank),
-                                                  &c->segment->options, e->initial, 1, e->hooks, h)
-                              : place_join(c->segment, e->rank, e->initial, e->hooks, h);
+    wagma_transport *over = c->sim ? sim_transport(c->sim, e->rank) : NULL;
+    const int status = place_join(c->segment, over, e->rank, e->initial, e->hooks, h);
     return EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error()) ? h : NULL;
 }
 

@@ -258,11 +258,11 @@ static void test_refused(void) {
     wagma_options options = options_of(1, 1, 1, 10), other = options;
     wagma_segment *on_device, *on_host;
     wagma_handle *h;
-    other.memory = 2;
-    REFUSED(wagma_options_check(&other), WAGMA_EINVAL, "memory is 2");
+    other.memory = 3;
+    REFUSED(wagma_options_check(&other), WAGMA_EINVAL, "memory is 3");
     other = options_of(3, 0, 0, 10);
     other.graph = WAGMA_GRAPH_RING;
-    REFUSED(wagma_options_check(&other), WAGMA_EINVAL, "WAGMA_GRAPH_RING", "WAGMA_MEMORY_HOST");
+    REFUSED(wagma_options_check(&other), WAGMA_EINVAL, "WAGMA_GRAPH_RING", "WAGMA_MEMORY_STAGED");
     other = options;
     other.memory = WAGMA_MEMORY_HOST;
     CHECK(wagma_segment_create(&options, "/wagma-test-device", &on_device) == WAGMA_OK, "%s",

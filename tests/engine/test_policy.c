@@ -70,7 +70,8 @@ static struct policy expected(int waits, const char *late, const char *stored, i
 
 static int refused, accepted;
 
-static void check_combination(size_t start, int q, size_t l, size_t t, int device) {
+static void check_combination(size_t start, int q, size_t l, size_t t, int memory) {
+    const int device = memory == WAGMA_MEMORY_DEVICE;
     const int waits = starts[start].waits[q];
     const char *late = lates[l].means, *stored = types[t].stored;
     wagma_options o;
@@ -83,7 +84,7 @@ static void check_combination(size_t start, int q, size_t l, size_t t, int devic
     o.missed = lates[l].missed;
     o.dtype = types[t].dtype;
     o.average = types[t].average;
-    o.memory = device ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
+    o.memory = memory;
     const int refuses = waits == REFUSED || *late == REFUSED || *stored == REFUSED ||
                         (waits == 'w' && strchr(late, 'o'));
     const int status = wagma_options_check(&o);
@@ -96,6 +97,7 @@ static void check_combination(size_t start, int q, size_t l, size_t t, int devic
     }
     accepted++;
     struct policy want = expected(waits, late, stored, o.average, device);
+    want.staged = memory == WAGMA_MEMORY_STAGED;
     want.varies = varies(waits, late, start, quorums[q], device);
     const struct policy is = policy_of(&o);
 #define SAME(field)                                                                                \
@@ -106,6 +108,7 @@ static void check_combination(size_t start, int q, size_t l, size_t t, int devic
           o.missed, o.dtype, o.average)
     SAME(graph);
     SAME(device);
+    SAME(staged);
     SAME(in_place);
     SAME(avoiding);
     SAME(world);
@@ -124,8 +127,8 @@ static void test_every_combination(void) {
         for (int q = 0; q < QUORUMS; q++)
             for (size_t l = 0; l < LENGTH(lates); l++)
                 for (size_t t = 0; t < LENGTH(types); t++)
-                    for (int device = 0; device < 2; device++)
-                        check_combination(s, q, l, t, device);
+                    for (int memory = 0; memory <= WAGMA_MEMORY_STAGED; memory++)
+                        check_combination(s, q, l, t, memory);
     CHECK(accepted > 2000 && refused > 2000, "%d accepted, %d refused", accepted, refused);
 }
 

@@ -74,7 +74,7 @@ static void draw_options(trial *g, enum trial_kind kind) {
     wagma_options *o = &g->options;
     uint64_t *random = &g->random;
     wagma_options_init(o);
-    o->memory = arrays_on_devices ? WAGMA_MEMORY_DEVICE : WAGMA_MEMORY_HOST;
+    o->memory = arrays_on_devices;
     const int size = o->size = 1 + (int)draw(random, TRIAL_RANKS);
     o->late = (int)draw(random, 3);
     o->grouping = (int)draw(random, 3);
@@ -123,7 +123,7 @@ void trial_begin(trial *g, uint64_t seed, enum trial_kind kind) {
              (int)o->count, o->shm_limit);
     EXPECT(wagma_options_check(o) == WAGMA_OK, "%s [%s]", wagma_last_error(), g->name);
     const int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size &&
-                    o->memory == WAGMA_MEMORY_HOST;
+                    o->memory != WAGMA_MEMORY_DEVICE;
     places_begin(o->size, seed, trial_bytes(g));
     g->buffers = !all && !(o->average && array_is_half(o->dtype)) &&
                  !(kind == TRIAL_ONE_THREAD && o->shm_limit);

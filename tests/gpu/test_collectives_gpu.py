@@ -73,6 +73,28 @@ def test_bits_are_those_of_the_host(library: str, size: int) -> None:
     everywhere(size, library, script)
 
 
+def test_staged_arrays_have_the_bits_of_the_host(library: str) -> None:
+    script = """
+        for name in ("float32", "float64", "float16"):
+            for count in (0, 1, 1001, 300_000):
+                values = (np.random.default_rng(rank).standard_normal(count) * 100).astype(name)
+                x, y = on_gpu(values), values.copy()
+                with NeighborExchange(None, x) as device, NeighborExchange(None, y) as host:
+                    assert device.memory == "staged"
+                    for version in range(3):
+                        device.exchange(x, rank + 1)
+                        host.exchange(y, rank + 1)
+                        assert on_host(x).tobytes() == y.tobytes(), (name, count, version)
+                options = {"quorum": 1, "average": False, "grace": 30.0}
+                with PartialAllreduce(None, x, memory="staged", **options) as device:
+                    with PartialAllreduce(None, y, **options) as host:
+                        device.allreduce(x)
+                        host.allreduce(y)
+                        assert on_host(x).tobytes() == y.tobytes(), (name, count)
+        """
+    everywhere(2, library, script)
+
+
 def test_a_rank_that_sleeps_holds_up_nobody(library: str) -> None:
     """It comes when the others have made all their versions, and merges the newest."""
     script = """
@@ -155,8 +177,8 @@ def test_errors_name_the_array_and_the_remedy() -> None:
                 assert all(word in str(error) for word in words), error
             else:
                 raise AssertionError(words)
-        refused(lambda: SyncAllreduce(None, x if rank else y), MismatchError, "memory differs")
-        refused(lambda: NeighborExchange(None, x), NotImplementedError, "like.cpu()")
+        refused(lambda: SyncAllreduce(None, x if rank else y), MismatchError, "memory of like")
+        refused(lambda: NeighborExchange(None, x, memory="direct"), ValueError, "WAGMA_MEMORY")
         with SyncAllreduce(None, x) as coll:
             refused(lambda: coll.allreduce(y), TypeError, "in host memory: copy it to GPU")
             refused(lambda: coll.allreduce(x[::2]), ValueError, "C-contiguous")

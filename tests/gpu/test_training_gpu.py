@@ -49,6 +49,8 @@ ALGORITHMS = {
     "EagerSGD": "wagma.EagerSGD(None)",
     "KSync": "wagma.KSync(None, 1)",
     "LocalSGD": "wagma.LocalSGD(None, sync_period=5)",
+    "DPSGD": "wagma.DPSGD(None)",
+    "SGP": "wagma.SGP(None)",
     "DiLoCo": "wagma.DiLoCo(None, sync_period=5)",
 }
 
@@ -128,11 +130,13 @@ def test_algorithms_of_the_host_refuse_the_gpu() -> None:
         2,
         SETUP
         + """
-attempt(lambda: wagma.DistributedOptimizer(inner, wagma.DPSGD(None), model=model))
+class OnHost(wagma.DPSGD):
+    on_gpus = False
+attempt(lambda: wagma.DistributedOptimizer(inner, OnHost(None), model=model))
 """,
     ) as ranks:
         for output in ranks.outputs():
-            assert "DPSGD with parameters on cuda" in output
+            assert "OnHost with parameters on cuda" in output
             assert "model.cpu()" in output
 
 

@@ -22,6 +22,7 @@ def _load() -> ctypes.CDLL:
         ("sim_free", None, gpu, pointer),
         ("sim_write", None, gpu, pointer, pointer, pointer, size),
         ("sim_read", None, gpu, pointer, pointer, pointer, size),
+        ("sim_fail_open", None, gpu),
         ("sim_trouble", ctypes.c_char_p),
     ):
         function = getattr(library, name)
@@ -113,6 +114,11 @@ def write(x: Any, values: npt.ArrayLike) -> None:
     made = np.ascontiguousarray(values, found["typestr"].replace("V2", "u2"))
     gpu = x.__dlpack_device__()[1]
     _lib.sim_write(gpu, found["stream"], found["data"][0], made.ctypes.data, made.nbytes)
+
+
+def be_out_of_reach(gpu: int = 0) -> None:
+    """Let the next memory of another rank be out of the GPU's reach."""
+    _lib.sim_fail_open(gpu)
 
 
 def trouble() -> str | None:

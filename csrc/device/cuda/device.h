@@ -54,6 +54,8 @@ void cuda_free(wagma_device *device, void *memory);
 int cuda_export(wagma_device *device, void *memory, device_record *record);
 int cuda_open(wagma_device *device, const device_record *record, void **memory);
 void cuda_close(wagma_device *device, void *memory);
+int cuda_pin(wagma_device *device, void *memory, size_t bytes);
+void cuda_unpin(wagma_device *device, void *memory);
 
 /* -- work.c ------------------------------------------------------------------------------------ */
 int cuda_work_begin(struct cuda_device *d);

@@ -345,6 +345,21 @@ int cuda_open(wagma_device *device, const device_record *record, void **memory) 
     return status;
 }
 
+int cuda_pin(wagma_device *device, void *memory, size_t bytes) {
+    struct cuda_device *d = cuda_of(device);
+    const int status = cuda_enter(d);
+    if (status != WAGMA_OK)
+        return status;
+    return cuda_leave(cuda_check(d, cudaHostRegister(memory, bytes, cudaHostRegisterPortable),
+                                 "cudaHostRegister()"));
+}
+
+void cuda_unpin(wagma_device *device, void *memory) {
+    const int entered = cuda_enter(cuda_of(device));
+    (void)cudaHostUnregister(memory);
+    cuda_leave_if(entered);
+}
+
 void cuda_close(wagma_device *device, void *memory) {
     give_up(cuda_of(device), memory);
 }

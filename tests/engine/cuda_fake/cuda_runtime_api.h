@@ -26,6 +26,7 @@ typedef struct cudaIpcMemHandle_st {
     char reserved[64];
 } cudaIpcMemHandle_t;
 
+enum { cudaHostRegisterPortable = 1 };
 enum { cudaStreamNonBlocking = 1, cudaIpcMemLazyEnablePeerAccess = 1, cudaEnableDefault = 0 };
 enum { cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -46,6 +47,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);

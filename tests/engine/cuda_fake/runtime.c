@@ -180,6 +180,20 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, enum cudaMe
     return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags) {
+    FAKE_RUNTIME();
+    if (!memory || bytes == 0 || flags != cudaHostRegisterPortable)
+        return fake_error(cudaErrorInvalidValue);
+    fake.left++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *memory) {
+    (void)memory;
+    fake.left--;
+    return cudaSuccess;
+}
+
 cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t stream) {
     (void)stream;
     FAKE_RUNTIME();

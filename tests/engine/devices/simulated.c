@@ -66,6 +66,11 @@ WAGMA_API void sim_read(int ordinal, void *stream, void *data, const void *array
     d->calls->synchronise(d, stream);
 }
 
+/* The next memory of another rank is out of the device's reach. */
+WAGMA_API void sim_fail_open(int ordinal) {
+    machine_fail(device_of(ordinal), MACHINE_OPEN, 1);
+}
+
 /* Returns what was done wrong first; NULL: nothing. */
 WAGMA_API const char *sim_trouble(void) {
     (void)device_of(0);

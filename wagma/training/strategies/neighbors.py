@@ -26,8 +26,6 @@ class NeighborAveraging(Algorithm):
         what `Algorithm` does.
     """
 
-    on_gpus = False
-
     def __init__(self, comm: Comm, *, graph: Graph, neighbors: int, **waits: Unpack[Waits]) -> None:
         super().__init__(comm, **waits)
         self._graph: Graph = graph

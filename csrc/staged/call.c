@@ -1,0 +1,227 @@
+/* The calls of staged handles: they copy x to the host, call the executor, and copy results to the
+ * device. See staged.h. */
+#include <time.h>
+
+#include "base/error.h"
+#include "staged/staged.h"
+
+enum { NAP_NS = 100000 }; /* between two looks at an event */
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+int staged_follow(const struct staged *s) {
+    const int status = s->device->calls->record(s->device, s->called, s->caller);
+    return status == WAGMA_OK ? s->device->calls->wait(s->device, s->stream, s->called) : status;
+}
+
+static int copy(const struct staged *s, void *out, const void *in) {
+    return s->bytes ? s->device->calls->copy(s->device, s->stream, out, in, s->bytes) : WAGMA_OK;
+}
+
+static void copy_on_host(const wagma_handle *h, void *out, const void *in) {
+    h->kernels->divided_copy((wagma_dtype)h->options.dtype, out, in, 1, (size_t)h->options.count);
+}
+
+/* ---- to the host ----------------------------------------------------------------------------- */
+
+static int find_copied(const struct staged *s) {
+    return s->device->calls->query(s->device, s->copied);
+}
+
+static int is_due(const wagma_handle *h) {
+    const uint64_t now = clock_now(), until = h->call.until;
+    return now >= h->call.look || (until != 0 && now >= until);
+}
+
+/* Sleep until the copy is complete, or until a look for stalls is due. Meanwhile the executor takes
+ * part in what the other ranks do, in its thread or here. */
+static int sleep_outside(wagma_handle *h) {
+    const struct executor_calls *calls = &h->executor->calls;
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    const int serves = calls->look && h->options.progress == WAGMA_PROGRESS_MAIN;
+    int status;
+    if (!serves)
+        calls->leave(h);
+    do {
+        if (serves)
+            calls->look(h);
+        nanosleep(&nap, NULL);
+        status = find_copied(staged_of(h));
+    } while (status == WAGMA_INPROGRESS && !is_due(h) && !atomic_load(&h->closed));
+    if (!serves)
+        calls->enter(h);
+    return status;
+}
+
+static int look(wagma_handle *h) {
+    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
+}
+
+static int wait_for_copied(wagma_handle *h) {
+    int status = WAGMA_OK;
+    const uint64_t began = clock_now();
+    trace_waits(h->trace, TRACE_FOR_DEVICE);
+    for (int copied = WAGMA_INPROGRESS; copied == WAGMA_INPROGRESS && status == WAGMA_OK;) {
+        copied = sleep_outside(h);
+        status = copied == WAGMA_INPROGRESS ? handle_check_open(h) : copied;
+        if (copied == WAGMA_INPROGRESS && status == WAGMA_OK) {
+            (void)handle_look_due(h);
+            status = look(h);
+        }
+    }
+    trace_waited(h->trace, TRACE_FOR_DEVICE, began, clock_now(), h->call.version, -1);
+    return status == WAGMA_OK ? handle_check_open(h) : status;
+}
+
+/* WAGMA_OK: x is in pinned memory. */
+static int await_copied(wagma_handle *h, enum call_mode mode) {
+    int status = find_copied(staged_of(h));
+    if (status != WAGMA_INPROGRESS)
+        return status;
+    if (mode == CALL_FINISH)
+        return wait_for_copied(h);
+    if (mode == CALL_POLL && handle_look_due(h))
+        status = look(h);
+    return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
+}
+
+/* ---- to the device --------------------------------------------------------------------------- */
+
+/* Show a result, which the executor has until the next call, in an array of its own. */
+static int show(wagma_handle *h, int k, const void *result, const void **shown) {
+    struct staged *s = staged_of(h);
+    struct staged_view *v = &s->views[k];
+    int status = staged_add_array(s, &v->array);
+    if (status == WAGMA_OK)
+        status = staged_add_pinned(s, &v->pinned);
+    if (status != WAGMA_OK)
+        return status;
+    copy_on_host(h, v->pinned, result);
+    *shown = v->array;
+    return copy(s, v->array, v->pinned);
+}
+
+/* Show what x holds, which may change afterwards. */
+static int show_x(wagma_handle *h, int k, const void **shown) {
+    struct staged *s = staged_of(h);
+    struct staged_view *v = &s->views[k];
+    const int status = staged_add_array(s, &v->array);
+    *shown = v->array;
+    return status == WAGMA_OK ? copy(s, v->array, h->call.given) : status;
+}
+
+static int show_all(wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    wagma_outcome *o = &h->outcome;
+    int status = WAGMA_OK, newest = o->results_count - 1;
+    while (newest >= 0 && !o->results[newest])
+        newest--;
+    for (int k = 0; k < o->results_count && status == WAGMA_OK; k++) {
+        const void *result = o->results[k];
+        s->results[k] = NULL;
+        if (result == s->x) /* quorum "all": x itself */
+            s->results[k] = h->call.given;
+        else if (k == newest && !s->out_of_place)
+            status = show_x(h, k, &s->results[k]);
+        else if (result)
+            status = show(h, k, result, &s->results[k]);
+    }
+    o->results = s->results;
+    return status;
+}
+
+/* The executor's call is over. */
+static int deliver(wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    wagma_outcome *o = &h->outcome;
+    const device_calls *calls = s->device->calls;
+    int status = WAGMA_OK;
+    if (o->merged && !s->out_of_place)
+        status = copy(s, h->call.given, s->x);
+    if (status == WAGMA_OK && o->results_count > 0)
+        status = show_all(h);
+    if (status == WAGMA_OK && o->result)
+        status = show(h, 0, o->result, &o->result);
+    if (status == WAGMA_OK)
+        status = calls->record(s->device, s->delivered, s->stream);
+    return status == WAGMA_OK ? calls->wait(s->device, s->caller, s->delivered) : status;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static int begin_executor(wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    h->call.active = 1;
+    h->call.began = clock_now();
+    h->call.x = s->x;
+    if (s->out_of_place) {
+        copy_on_host(h, s->contribution, s->x);
+        h->call.x = s->contribution;
+        s->contribution = NULL;
+    }
+    return h->call.posted ? h->executor->calls.post(h) : h->executor->calls.start(h);
+}
+
+static int run(wagma_handle *h, enum call_mode mode) {
+    int status = WAGMA_INPROGRESS;
+    if (!h->call.active) {
+        status = await_copied(h, mode);
+        if (status != WAGMA_OK)
+            return status;
+        status = begin_executor(h);
+    }
+    if (status == WAGMA_INPROGRESS && mode == CALL_POLL)
+        status = h->executor->calls.poll(h);
+    else if (status == WAGMA_INPROGRESS && mode == CALL_FINISH)
+        status = h->executor->calls.finish(h);
+    return status == WAGMA_OK ? deliver(h) : status;
+}
+
+/* The executor knows of the call when x is copied. */
+static int begin(wagma_handle *h, enum call_mode mode) {
+    struct staged *s = staged_of(h);
+    h->call.active = 0;
+    s->out_of_place = s->contribution && h->call.given == s->reserved;
+    int status = staged_follow(s);
+    if (status == WAGMA_OK)
+        status = copy(s, s->x, h->call.given);
+    if (status == WAGMA_OK)
+        status = s->device->calls->record(s->device, s->copied, s->stream);
+    return status == WAGMA_OK ? run(h, mode) : status;
+}
+
+int staged_start(wagma_handle *h) {
+    return begin(h, CALL_START);
+}
+
+int staged_post(wagma_handle *h) {
+    return begin(h, CALL_POST);
+}
+
+int staged_poll(wagma_handle *h) {
+    return run(h, CALL_POLL);
+}
+
+int staged_finish(wagma_handle *h) {
+    return run(h, CALL_FINISH);
+}
+
+int staged_next_contribution(wagma_handle *h, void **buffer) {
+    struct staged *s = staged_of(h);
+    int status = staged_add_array(s, &s->reserved);
+    if (status == WAGMA_OK)
+        status = staged_add_array(s, &s->views[0].array);
+    if (status == WAGMA_OK && !s->contribution)
+        status = h->executor->calls.next_contribution(h, &s->contribution);
+    if (status == WAGMA_OK)
+        *buffer = s->reserved;
+    return status;
+}
+
+int staged_set_stream(wagma_handle *h, void *stream) {
+    struct staged *s = staged_of(h);
+    const int status = staged_follow(s);
+    if (status == WAGMA_OK)
+        s->caller = stream;
+    return status;
+}

@@ -1,0 +1,209 @@
+/* Makes and frees what staged handles have beside their executor's state. See staged.h. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/pages.h"
+#include "staged/staged.h"
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int pin(const struct staged *s, void *memory) {
+    return s->device->calls->pin(s->device, memory, pages_whole(s->bytes));
+}
+
+int staged_add_array(struct staged *s, void **memory) {
+    if (*memory)
+        return WAGMA_OK;
+    void *made;
+    const int status = s->device->calls->alloc(s->device, s->bytes ? s->bytes : 1, &made);
+    if (status != WAGMA_OK)
+        return status;
+    *memory = made;
+    s->memory += s->bytes;
+    return WAGMA_OK;
+}
+
+int staged_add_pinned(struct staged *s, void **memory) {
+    if (*memory)
+        return WAGMA_OK;
+    void *made = pages_alone(s->bytes);
+    const int status =
+        made ? pin(s, made)
+             : error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes", s->bytes);
+    if (status != WAGMA_OK) {
+        free(made);
+        return status;
+    }
+    *memory = made;
+    s->memory += s->bytes;
+    return WAGMA_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* What messages under way may still read and write: kept to the end of the process, and reachable.
+ */
+static struct staged *_Atomic kept;
+
+static void keep(struct staged *s) {
+    s->next_kept = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &s->next_kept, s))
+        ;
+}
+
+/* Wait for all work; nothing can be done about an error. */
+static void drain(const struct staged *s) {
+    if (s->delivered) { /* before, nothing is queued */
+        (void)staged_follow(s);
+        (void)s->device->calls->synchronise(s->device, s->stream);
+    }
+}
+
+static int views_of(const wagma_handle *h) {
+    return h->policy.ordered ? (int)h->options.window + 1 : 1;
+}
+
+static void free_views(const wagma_handle *h, const struct staged *s) {
+    for (int k = 0; s->views && k < views_of(h); k++) {
+        if (s->views[k].array)
+            s->device->calls->free(s->device, s->views[k].array);
+        if (s->views[k].pinned)
+            s->device->calls->unpin(s->device, s->views[k].pinned);
+        free(s->views[k].pinned);
+    }
+    free(s->views);
+    free(s->results);
+}
+
+static void free_device(struct staged *s) {
+    const device_calls *calls = s->device->calls;
+    void *const events[] = {s->called, s->copied, s->delivered};
+    if (s->reserved)
+        calls->free(s->device, s->reserved);
+    if (s->is_pinned)
+        calls->unpin(s->device, s->x);
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (events[i])
+            calls->event_free(s->device, events[i]);
+    if (s->stream)
+        calls->stream_free(s->device, s->stream);
+}
+
+void staged_free(wagma_handle *h) {
+    struct staged *s = h->staged;
+    if (!s)
+        return;
+    drain(s);
+    free_views(h, s);
+    free_device(s);
+    h->staged = NULL;
+    if (h->lingers) {
+        keep(s);
+        return;
+    }
+    free(s->x);
+    free(s);
+}
+
+static void destroy(wagma_handle *h) {
+    h->executor->calls.free(h);
+    staged_free(h);
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static uint64_t bytes(const wagma_handle *h) {
+    return h->executor->calls.bytes(h) + staged_of(h)->memory;
+}
+
+static struct executor_calls calls_over(const struct executor_calls *host) {
+    struct executor_calls calls = *host;
+    calls.start = staged_start;
+    calls.post = staged_post;
+    calls.poll = staged_poll;
+    calls.finish = staged_finish;
+    calls.next_contribution = host->next_contribution ? staged_next_contribution : NULL;
+    calls.set_stream = staged_set_stream;
+    calls.array = NULL;
+    calls.bytes = bytes;
+    calls.free = destroy;
+    return calls;
+}
+
+int staged_new(wagma_handle *h, const struct executor_request *request) {
+    const wagma_options *o = request->options;
+    const size_t views = (size_t)views_of(h);
+    struct staged *s = h->staged = calloc(1, sizeof *s);
+    if (s) {
+        s->device = request->device;
+        s->caller = request->stream;
+        s->initial = request->initial;
+        s->views = calloc(views, sizeof *s->views);
+        s->results = calloc(views, sizeof *s->results);
+        if (!__builtin_mul_overflow(reduce_dtype_size((wagma_dtype)o->dtype), (size_t)o->count,
+                                    &s->bytes))
+            s->x = pages_alone(s->bytes);
+    }
+    if (!s || !s->views || !s->results || !s->x) {
+        staged_free(h);
+        return error_set(WAGMA_ENOMEM, "no memory for a copy of %lld elements on the host",
+                         (long long)o->count);
+    }
+    s->memory = s->bytes;
+    s->calls = calls_over(&h->executor->calls);
+    h->calls = &s->calls;
+    return WAGMA_OK;
+}
+
+static int make_streams(struct staged *s) {
+    const device_calls *calls = s->device->calls;
+    int status = calls->stream_new(s->device, &s->stream);
+    if (status == WAGMA_OK)
+        status = calls->event_new(s->device, &s->called);
+    if (status == WAGMA_OK)
+        status = calls->event_new(s->device, &s->copied);
+    return status == WAGMA_OK ? calls->event_new(s->device, &s->delivered) : status;
+}
+
+static int pin_x(const wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    char said[256];
+    const int status = pin(s, s->x);
+    s->is_pinned = status == WAGMA_OK;
+    if (s->is_pinned)
+        return WAGMA_OK;
+    snprintf(said, sizeof said, "%s", wagma_last_error());
+    return error_set(status,
+                     "rank %d could not pin %zu bytes of the host's memory, through which arrays "
+                     "of devices are copied (%s): use fewer elements, or raise ulimit -l",
+                     h->rank, s->bytes, said);
+}
+
+static int copy_initial(const struct staged *s) {
+    if (!s->initial || s->bytes == 0)
+        return WAGMA_OK;
+    int status = staged_follow(s);
+    if (status == WAGMA_OK)
+        status = s->device->calls->copy(s->device, s->stream, s->x, s->initial, s->bytes);
+    return status == WAGMA_OK ? s->device->calls->synchronise(s->device, s->stream) : status;
+}
+
+/* In the executor's create(), which tells the others of an error. */
+static int prepare(wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    int status = make_streams(s);
+    if (status == WAGMA_OK)
+        status = pin_x(h);
+    if (status == WAGMA_OK && h->policy.ordered)
+        status = staged_add_array(s, &s->views[0].array);
+    return status == WAGMA_OK ? copy_initial(s) : status;
+}
+
+struct executor_request staged_request(const wagma_handle *h,
+                                       const struct executor_request *request) {
+    struct executor_request host = *request;
+    host.prepare = prepare;
+    host.initial = request->initial ? staged_of(h)->x : NULL;
+    return host;
+}

@@ -1,0 +1,73 @@
+/* Staged memory: arrays of calls are on the ranks' devices, and an executor of host memory serves
+ * them (WAGMA_MEMORY_STAGED). This layer lies between the public calls and the executor: it has the
+ * executor's calls, with those replaced that take or give arrays.
+ *
+ *   caller's x --copy--> pinned x --executor--> pinned x --copy--> caller's x
+ *
+ * Order. A call first queues the copy of x to pinned memory of the host, behind what the caller's
+ * stream has (`called`). The executor begins the call when that copy is complete (`copied`): what
+ * it publishes is written. So it begins as if x had been passed then, and the wait before counts as
+ * computing. All copies are on one stream of the engine: a copy to pinned memory comes behind the
+ * copies from there of the call before, and the host writes pinned memory only in a call whose copy
+ * is complete. Copies of results are left queued when a call ends; the caller's stream waits for
+ * them (`delivered`). */
+#ifndef WAGMA_STAGED_STAGED_H
+#define WAGMA_STAGED_STAGED_H
+
+#include "device/device.h"
+#include "engine/handle.h"
+
+struct staged_view { /* one result that a call shows */
+    void *array;     /* on the device; NULL: not made yet */
+    void *pinned;    /* from which it is copied; NULL: likewise */
+};
+
+struct staged {
+    struct executor_calls calls; /* the handle's */
+    struct staged *next_kept;
+    wagma_device *device;
+    void *caller, *stream;             /* the caller's, and the engine's */
+    void *called, *copied, *delivered; /* events; `delivered` is made last */
+    size_t bytes;                      /* of an array */
+    const void *initial;               /* on the device; NULL: zeros */
+    void *x;                           /* pinned: the executor's x */
+    int is_pinned;                     /* otherwise it is only memory */
+    void *reserved;     /* on the device, for next_contribution(); NULL: not made yet */
+    void *contribution; /* the executor's buffer for it; NULL: none is handed out */
+    int out_of_place;   /* the call's x is `reserved` */
+    struct staged_view *views;
+    const void **results; /* of the last call, on the device */
+    uint64_t memory;      /* bytes that this layer has made */
+};
+
+static inline struct staged *staged_of(const wagma_handle *h) {
+    return h->staged;
+}
+
+/* ---- handle.c -------------------------------------------------------------------------------- */
+
+/* Make the layer of a new handle, without anything on the device. WAGMA_OK or WAGMA_ENOMEM. */
+int staged_new(wagma_handle *h, const struct executor_request *request);
+/* Return the request for the executor: what it begins with is prepared in its create(). */
+struct executor_request staged_request(const wagma_handle *h,
+                                       const struct executor_request *request);
+/* Free the layer of a handle whose executor is freed. */
+void staged_free(wagma_handle *h);
+/* Make memory of the device, and such of the host that copies may use. WAGMA_OK or an error;
+ * *memory stays as it is if it is there already. */
+int staged_add_array(struct staged *s, void **memory);
+int staged_add_pinned(struct staged *s, void **memory);
+
+/* ---- call.c ---------------------------------------------------------------------------------- */
+
+/* Members of struct executor_calls. */
+int staged_start(wagma_handle *h);
+int staged_post(wagma_handle *h);
+int staged_poll(wagma_handle *h);
+int staged_finish(wagma_handle *h);
+int staged_next_contribution(wagma_handle *h, void **buffer);
+int staged_set_stream(wagma_handle *h, void *stream);
+/* Have the engine's stream wait for what was queued on the caller's. */
+int staged_follow(const struct staged *s);
+
+#endif
