@@ -12,11 +12,10 @@ from wagma.simulate.methods import (
     NAMES,
     NUMBERED,
     STOPPING,
-    WINDOW,
-    WINDOW_OF_INCREMENTS,
+    Method,
+    method,
     numbered,
 )
-from wagma.theory.bound import Rule
 
 from . import stopping
 
@@ -42,7 +41,7 @@ class Compared:
     # name of its class in `wagma`, or what makes one, given `comm`
     home: str | Callable[..., Algorithm]
     options: dict[str, Any]  # of the class, beside `comm` and `transport`
-    rule: Rule | None  # whom its calls wait for; None: not known
+    rule: Method | None  # whom its calls wait for, without grace; None: not known
     least_ranks: int = 1  # that it needs
     stop: stopping.Stop | None = None  # what ends a step, beside its micro-batches
     by_ddp: bool = False  # PyTorch averages the gradients, and what `home` makes nothing
@@ -163,12 +162,10 @@ def find(name: str, settings: Settings, size: int) -> Compared:
         "dropcompute": lambda: _allreduce(name, "DropCompute"),
         "dropcompute-preempt": lambda: _allreduce(name, "DropCompute, preempt"),
         "anytime": lambda: _allreduce(name, "Anytime Minibatch"),
-        "dpsgd": lambda: Compared(name, "D-PSGD", "DPSGD", {}, Rule("ring")),
-        "eager-majority": lambda: _eager(
-            name, "majority", Rule("majority", window=WINDOW_OF_INCREMENTS)
-        ),
-        "eager-solo": lambda: _eager(name, "solo", Rule("solo", window=WINDOW_OF_INCREMENTS)),
-        "adpsgd": lambda: Compared(name, "AD-PSGD", "ADPSGD", {}, Rule("none", None, WINDOW)),
+        "dpsgd": lambda: Compared(name, "D-PSGD", "DPSGD", {}, method(name)),
+        "eager-majority": lambda: _eager(name, "majority"),
+        "eager-solo": lambda: _eager(name, "solo"),
+        "adpsgd": lambda: Compared(name, "AD-PSGD", "ADPSGD", {}, method(name, grace=0.0)),
         "ddp": lambda: Compared(
             # It waits in backward(), which counts as computing: its bound is not known.
             *(name, "DDP, gloo", "LocalSGD", {"sync_period": None}, None),
@@ -193,30 +190,27 @@ def _wagma(name: str, label: str, settings: Settings, size: int, **chosen: Any) 
         "sync_period": settings.sync_period,
         **chosen,
     }
-    forward = options["group_size"] if options.get("missed") == "fast-forward" else None
-    rule = Rule(
-        "none", options["sync_period"], options["sync_period"] or WINDOW, group_size=forward
-    )
-    return Compared(name, label, "WAGMA", options, rule)
+    waits = {key: options[key] for key in ("group_size", "sync_period", "missed") if key in options}
+    return Compared(name, label, "WAGMA", options, method("wagma", grace=0.0, **waits))
 
 
 def _local(name: str, period: int) -> Compared:
     stop = stopping.stop_of(name)
     label = f"LocalSGD({period})" if stop is None else f"DropCompute, LocalSGD({period})"
     options = {"sync_period": period}
-    return Compared(name, label, "LocalSGD", options, Rule("none", period), stop=stop)
+    return Compared(name, label, "LocalSGD", options, method(f"local{period}"), stop=stop)
 
 
 def _allreduce(name: str, label: str, **options: Any) -> Compared:
     return Compared(
-        *(name, label, "AllreduceSGD", options, Rule("none", 1)), stop=stopping.stop_of(name)
+        *(name, label, "AllreduceSGD", options, method("allreduce")), stop=stopping.stop_of(name)
     )
 
 
 def _diloco(name: str, period: int, kind: str, settings: Settings, size: int) -> Compared:
     options: dict[str, Any] = {"sync_period": period}
     if kind == "diloco":
-        return Compared(name, f"DiLoCo({period})", "DiLoCo", options, Rule("none", period))
+        return Compared(name, f"DiLoCo({period})", "DiLoCo", options, method(f"local{period}"))
     variant = kind.removeprefix("diloco-")
     if variant == "overlap":
         options["overlap"] = True
@@ -230,20 +224,20 @@ def _ksync(name: str, k: int) -> Compared:
     return Compared(name, f"{label}, K={k}", home, {"k": k}, None, least_ranks=k)
 
 
-def _server(name: str, method: str, k: int) -> Compared:
-    options = {"method": method, "k": k}
-    label = f"{method.replace('k-', 'K-', 1)}, K={k}, server"
+def _server(name: str, served: str, k: int) -> Compared:
+    options = {"method": served, "k": k}
+    label = f"{served.replace('k-', 'K-', 1)}, K={k}, server"
     return Compared(name, label, "ParameterServerSGD", options, None, least_ranks=k + 1)
 
 
 def _sgp(name: str, neighbors: int) -> Compared:
     return Compared(
         *(name, f"SGP({neighbors})", "SGP", {"neighbors": neighbors}),
-        Rule("exponential", neighbors=neighbors),
+        method(name),
         least_ranks=neighbors + 1 if neighbors > 1 else 1,
     )
 
 
-def _eager(name: str, variant: str, rule: Rule) -> Compared:
+def _eager(name: str, variant: str) -> Compared:
     options = {"variant": variant}
-    return Compared(name, f"eager-SGD, {variant}", "EagerSGD", options, rule)
+    return Compared(name, f"eager-SGD, {variant}", "EagerSGD", options, method(name, grace=0.0))

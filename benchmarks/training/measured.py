@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wagma.theory.bound import bound
+from wagma.simulate import Workload, simulate
+from wagma.simulate.network import FREE
 
 from .algorithms import Compared
 from .settings import Settings
@@ -41,7 +41,9 @@ def figures(
     samples = sum(record["micro_batches"] for record in records) * part
     stopped = compared.stop is not None
     compute = recorded_compute(settings, records, delays, dropped=stopped)
-    ideal = None if compared.rule is None else bound(replace(compared.rule, seed=seed), compute)
+    ideal = None
+    if compared.rule is not None:
+        ideal = simulate(compared.rule, Workload(compute.T), FREE, consensus=False)
     ages: Counter[int] = sum((Counter(record["staleness"]) for record in records), Counter())
     seconds = np.array([record["snapshot_seconds"] for record in records]).max(axis=0)
     return {
@@ -50,7 +52,7 @@ def figures(
         "seed": seed,
         "throughput": samples / wall,
         "ideal_throughput": ideal
-        and (samples if stopped else ideal.steps * settings.batch) / ideal.seconds,
+        and (samples / ideal.seconds if stopped else ideal.throughput * settings.batch),
         "wall_seconds": wall,
         "ideal_seconds": ideal and ideal.seconds,
         "version_seconds": wall / settings.steps,

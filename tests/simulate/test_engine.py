@@ -4,18 +4,16 @@ import heapq
 import math
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from wagma.collectives.topology import default_group_size, groups, neighbors
+from wagma.collectives.topology import groups, neighbors
 from wagma.simulate import METHODS, Method, Network, Workload, method, simulate
 from wagma.simulate.costs import Costs
 from wagma.simulate.graph import senders_of
 from wagma.simulate.network import FREE
-from wagma.theory.bound import Rule, bound
 from wagma.theory.ksync import simulate as simulate_server
 from wagma.theory.ksync import update_time
 from wagma.theory.replay import replay
@@ -318,34 +316,6 @@ def test_a_rank_waits_for_its_neighbours(name: str) -> None:
             sorted(row) for row in shares
         ]
     assert simulate(chosen, work, FREE).seconds == pytest.approx(ends.max())
-
-
-RULES = {
-    "local3": Rule("none", 3),
-    "wagma": Rule("none", 10, 4),
-    "wagma-ff": Rule("none", 10, 4, group_size=4),
-    "adpsgd": Rule("none", None, 4),
-    "dpsgd": Rule("ring"),
-    "sgp2": Rule("exponential", neighbors=2),
-    "eager-solo": Rule("solo", window=4),
-    "eager-majority": Rule("majority", window=4, seed=5),
-}
-
-
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("ranks", [3, 8])
-def test_without_grace_and_communication_it_takes_the_bound(name: str, ranks: int) -> None:
-    rule, options = RULES[name], {}
-    if rule.window:
-        options = {"grace": 0.0, "window": rule.window}
-    if name == "wagma-ff":
-        rule = replace(rule, group_size=default_group_size(ranks))
-    for seed in range(5):
-        work = exponential(ranks, 60, seed)
-        least = bound(rule, np.ascontiguousarray(work.compute.T))
-        found = simulate(method(name, **options), work, FREE, seed=5)
-        assert found.seconds == pytest.approx(least.seconds)
-        assert found.throughput * found.seconds == pytest.approx(least.steps)
 
 
 # ---- all methods ---------------------------------------------------------------------------------
