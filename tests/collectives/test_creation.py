@@ -22,12 +22,24 @@ from wagma.collectives import (
     _engine,
 )
 from wagma.collectives.rendezvous.meeting import Meeting
+from wagma.collectives.rendezvous.patience import Patience
 
 pytestmark = pytest.mark.mpi
 
 
 def x_of(count: int = 5) -> np.ndarray:
     return np.ones(count, np.float32)
+
+
+def test_rank_0_alone_gathers() -> None:
+    """Messages to the other ranks tell them of errors, and of no values."""
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    with Meeting(MPI.COMM_WORLD, Patience()) as meeting:
+        gathered = meeting.gather(lambda: [rank] * rank)
+        assert gathered == (None if rank else [[other] * other for other in range(size)])
+        assert meeting.exchange(lambda: rank) == [*range(size)]
+        with pytest.raises(ValueError, match="invalid literal"):
+            meeting.gather(lambda: int("x" if rank == size - 1 else "0"))
 
 
 # ---- arguments that differ -----------------------------------------------------------------------

@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             each = f"{time_text(seconds / (count or 1))} each, without waiting"
             sys.stdout.write(f"{plural(count, 'collective')} of {size_text(size)}: {each}\n")
         share = percent_text(profile.hook_share)
-        sys.stdout.write(f"Recording took at most {share} of a rank's time.\n")
+        each = time_text(float(profile.hook_seconds.max()) / profile.steps)
+        sys.stdout.write(f"Recording took at most {share} of a rank's time: {each} per step.\n")
         sys.stdout.flush()
     try:
         diagnosis = profile.diagnosis()

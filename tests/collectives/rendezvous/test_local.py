@@ -109,6 +109,24 @@ def test_ranks_that_come_late_are_waited_for() -> None:
         assert ranks.outputs() == ["done"] * 3
 
 
+def test_rank_0_alone_gathers() -> None:
+    """It gets all values; an error of another rank comes to all."""
+    script = """
+        from wagma.collectives.rendezvous.meeting import Meeting
+        from wagma.collectives.rendezvous.patience import Patience
+
+        with Meeting(None, Patience()) as meeting:
+            print(meeting.gather(lambda: [rank] * (rank + 1)), meeting.exchange(lambda: rank))
+            try:
+                meeting.gather(lambda: int("x" if rank == 2 else "0"))
+            except ValueError as error:
+                print(str(error)[:6])
+        """
+    with Forked(3, script) as ranks:
+        values = [[[0], [1, 1], [2, 2, 2]], None, None]
+        assert ranks.outputs() == [f"{each} [0, 1, 2]\nrank 2" for each in values]
+
+
 def test_a_rank_of_two_threads() -> None:
     """One meets after the other, in the same order on all ranks."""
     script = """
