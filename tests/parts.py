@@ -175,10 +175,29 @@ def pytest_command(
     return Command(name, argv, timeout, optional=True)
 
 
-def pytest_part(name: str, mpi: Launcher, short: bool, timeout: float, part: str) -> list[Command]:
-    """Run a part's tests, several at a time, but for those that others would disturb."""
-    words = ("not alone", "-n", "2", "--dist", "loadfile")
+def pytest_part(
+    name: str, mpi: Launcher, short: bool, timeout: float, part: str, workers: int = 2
+) -> list[Command]:
+    """Run a part's tests, but for those that others would disturb.
+
+    Each worker imports all files: more than one is for tests that take long.
+    """
+    several = ("-n", str(workers), "--dist", "loadfile") if workers > 1 else ()
+    words = ("not alone", *several)
     return [pytest_command(name, mpi, short, timeout, launched(part), *words)]
+
+
+def python_part(mpi: Launcher, short: bool) -> list[Command]:
+    """Run the tests of pytest's own process, those of the front-ends beside the others."""
+    files = launched("python")
+    front_ends = [file for file in files if file.startswith(FRONT_ENDS)]
+    chosen = {"python-front-ends": front_ends, "python": without(files, front_ends)}
+    commands = [
+        pytest_command(name, mpi, short, 900, some, "not alone") for name, some in chosen.items()
+    ]
+    for command in commands:
+        command.lanes = 2
+    return commands
 
 
 def alone(mpi: Launcher, short: bool, parts: Iterable[str]) -> list[Command]:
@@ -263,17 +282,18 @@ def all_parts(mpi: Launcher, short: bool, sizes: tuple[int, ...] = ()) -> dict[s
     mpi_sizes, message_sizes = (sizes or SIZES[name][not short] for name in ("mpi", "messages"))
     explore = [sys.executable, "tests/explore/run.py", "--short" if short else "--quick"]
     over_messages = ("--transport", "mpi")
+    workers = 1 if short else 2
     return {
         "c": c_part("c", short, 120),
         "mpi": mpi_part("mpi", mpi, mpi_sizes, short, 900),
-        "python": pytest_part("python", mpi, short, 900, "python"),
+        "python": python_part(mpi, short),
         "messages": mpi_part("messages", mpi, message_sizes, short, 900, *over_messages),
         "launch": pytest_part("launch", mpi, short, 900, "launch"),
-        "training": pytest_part("training", mpi, short, 900, "training"),
+        "training": pytest_part("training", mpi, short, 900, "training", workers),
         "transport": transport_part(mpi, short),
         "oracle": oracle_part(mpi, short),
-        "hosts": pytest_part("hosts", mpi, short, 900, "hosts"),
-        "install": pytest_part("install", mpi, short, 900, "install"),
+        "hosts": pytest_part("hosts", mpi, short, 900, "hosts", workers),
+        "install": pytest_part("install", mpi, short, 900, "install", workers),
         "asan": c_part("asan", short, 180),
         "tsan": c_part("tsan", short, 240),
         "explore": [Command("explore", explore, 1800)],

@@ -10,8 +10,15 @@ from tiny import COMM, RANK, SIZE
 pytestmark = pytest.mark.mpi
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("inner", ["SGD", "Adam"])
+@pytest.mark.parametrize(
+    ("inner", "asynchronous"),
+    [
+        ("SGD", True),
+        ("Adam", False),
+        pytest.param("SGD", False, marks=pytest.mark.long),
+        pytest.param("Adam", True, marks=pytest.mark.long),
+    ],
+)
 def test_resumed_to_the_bit(inner: str, asynchronous: bool, folder: Path) -> None:  # noqa: F811
     with Training(folder / "whole", inner) as whole:
         assert not whole.saver.load()

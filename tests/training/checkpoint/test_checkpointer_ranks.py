@@ -124,12 +124,17 @@ def test_a_model_of_another_kind_on_one_rank_is_told_to_all(folder: Path) -> Non
         saver.close()
 
 
-@pytest.mark.parametrize("where", ["what was read", "the model"])
+SENT = (RuntimeError("lacking"), RuntimeError, "lacking")
+NOT_SENT = (KeyError("lacking"), WagmaError, "KeyError: 'lacking'")  # no type that ranks send
+
+
 @pytest.mark.parametrize(
-    ("error", "raised", "text"),
+    ("error", "raised", "text", "where"),
     [
-        (RuntimeError("lacking"), RuntimeError, "lacking"),
-        (KeyError("lacking"), WagmaError, "KeyError: 'lacking'"),  # no type that ranks send
+        (*SENT, "what was read"),
+        (*NOT_SENT, "the model"),
+        pytest.param(*SENT, "the model", marks=pytest.mark.long),
+        pytest.param(*NOT_SENT, "what was read", marks=pytest.mark.long),
     ],
 )
 def test_an_error_while_one_rank_loads_is_raised_on_every_rank(

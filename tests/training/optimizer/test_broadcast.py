@@ -107,7 +107,7 @@ FAULTS: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
 }
 
 
-@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_tensor_that_cannot_be_written_is_named_on_every_rank(
     fault: str, everywhere: bool

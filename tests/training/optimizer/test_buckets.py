@@ -281,7 +281,7 @@ def test_an_error_in_backward_ends_the_others() -> None:
 
 
 @several
-@pytest.mark.parametrize("transport", ["shm", "mpi"])
+@pytest.mark.parametrize("transport", ["shm", pytest.param("mpi", marks=pytest.mark.long)])
 def test_a_stall_is_told_in_each_step(transport: Any) -> None:
     """By the first bucket, once: the timeouts of the others do not add to it."""
     model = build_model()

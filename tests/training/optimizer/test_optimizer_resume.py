@@ -10,7 +10,6 @@ import torch
 from tiny import (
     COMM,
     ON_TIME,
-    ON_TIME_EACH_KIND,
     OPTIMIZERS,
     RANK,
     SIZE,
@@ -80,7 +79,8 @@ def load(model: torch.nn.Module, optimizer: wagma.DistributedOptimizer, checkpoi
         part.load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", mostly_long(ON_TIME, ON_TIME_EACH_KIND))
+# test_checkpointer_algorithms.py resumes the other kinds from files.
+@pytest.mark.parametrize("name", mostly_long(ON_TIME, ("AllreduceSGD", "KSync")))
 def test_two_halves_are_the_whole(name: str) -> None:
     ((_, whole),) = run(ON_TIME[name], "Adam", 0, 12)  # it saves nothing on the way
     checkpoints = run(ON_TIME[name], "Adam", 0, 7, save_at=(4,))

@@ -63,8 +63,15 @@ def train(
         opt.step()
 
 
-@pytest.mark.parametrize("bucket_bytes", [None, 1])
-@pytest.mark.parametrize("transport", ["shm", "mpi"])
+@pytest.mark.parametrize(
+    ("transport", "bucket_bytes"),
+    [
+        ("shm", None),
+        ("mpi", 1),
+        pytest.param("shm", 1, marks=pytest.mark.long),
+        pytest.param("mpi", None, marks=pytest.mark.long),
+    ],
+)
 def test_gradients_are_those_of_one_process(transport: Any, bucket_bytes: Any) -> None:
     """Whatever the shares are; the weight is the planned batch unless the loop sets it."""
     total = 8 * SIZE + 3

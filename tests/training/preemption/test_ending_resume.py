@@ -15,7 +15,7 @@ EXACT = [
     *("AllreduceSGD", "AllreduceSGD-buckets", "KSync-all", "LocalSGD", "DiLoCo"),
     *("DiLoCo-overlap", "WAGMA-waiting", "DPSGD", "SGP"),
 ]
-SHORT = ["AllreduceSGD-buckets", "DiLoCo-overlap", "SGP"]
+SHORT = ["AllreduceSGD-buckets", "SGP"]
 LAST = 24
 
 

@@ -190,8 +190,15 @@ def test_what_cannot_be_saved_is_not_started_again(scontrol: Callable[[int], Pat
     assert not noted.exists()
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("saves_before", [False, True])
+@pytest.mark.parametrize(
+    ("saves_before", "asynchronous"),
+    [
+        (False, False),
+        (True, True),
+        pytest.param(False, True, marks=pytest.mark.long),
+        pytest.param(True, False, marks=pytest.mark.long),
+    ],
+)
 def test_a_disk_that_is_full_at_the_end(
     scontrol: Callable[[int], Path],
     caplog: pytest.LogCaptureFixture,

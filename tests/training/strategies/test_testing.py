@@ -46,7 +46,7 @@ PASSING: list[Any] = [
     pytest.param(wagma.ADPSGD, (), id="ADPSGD", marks=long),
     pytest.param(wagma.EagerSGD, ("equal weights",), id="EagerSGD", marks=long),
     pytest.param(lambda comm: wagma.KSync(comm, -(-comm.size // 2)), (), id="KSync", marks=long),
-    pytest.param(lambda comm: wagma.KAsync(comm, 1), (), id="KAsync"),
+    pytest.param(lambda comm: wagma.KAsync(comm, 1), (), id="KAsync", marks=long),
     pytest.param(
         lambda comm: wagma.FastestK(comm, 1, thresh=0, burnin=1), (), id="FastestK", marks=long
     ),
