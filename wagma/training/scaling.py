@@ -68,7 +68,8 @@ def unscale(optimizer: Optimizer) -> bool:
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         gradients = [one.grad for one in parameters if one.grad is not None]
         if gradients:
-            torch._foreach_mul_(gradients, inverse)
+            # A number would be rounded to the gradients' type first.
+            torch._foreach_mul_(gradients, torch.tensor(inverse, dtype=torch.float64))
     return True
 
 
