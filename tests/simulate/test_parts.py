@@ -1,7 +1,8 @@
-"""Parts of the engine alone: grace by its rule, models by Algorithm 2's example."""
+"""Parts of the simulation alone: grace by the engine's, models by Algorithm 2's example."""
 
-import math
-from fractions import Fraction
+import ctypes
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,25 +10,39 @@ import pytest
 from wagma.simulate.grace import Grace
 from wagma.simulate.quadratic import Models
 
+ROOT = Path(__file__).resolve().parents[2]
 
-def test_grace_is_that_of_the_last_arrivals() -> None:
+
+def test_grace_is_the_engines(tmp_path: Path) -> None:
+    """Compile csrc/engine/grace.c, and give both the same times, in nanoseconds."""
+    library = tmp_path / "grace.so"
+    source = ROOT / "csrc/engine/grace.c"
+    command = ["cc", "-std=gnu11", "-shared", "-fPIC", f"-I{ROOT}/csrc", source, "-lm", "-o"]
+    subprocess.run([*command, library], check=True)
+    engine = ctypes.CDLL(str(library))
+    engine.grace_auto.restype = ctypes.c_uint64
+    # struct grace_samples has less than 128 words.
+    spreads, computes = (ctypes.c_uint64 * 128)(), (ctypes.c_uint64 * 128)()
     rng = np.random.default_rng(1)
     grace, ranks = Grace("auto", 2), np.array([1])
-    spreads: list[float] = []
-    computes: list[float] = []
-    assert grace.of(ranks) == 200e-6
-    for _ in range(80):
-        spread, compute = rng.exponential(5e-3), rng.exponential(0.1)
-        spreads.append(spread)
-        computes.append(compute)
-        grace.arrived(ranks, np.array([spread]))
-        grace.computed(ranks, np.array([compute]))
-        n = min(len(spreads), 32)
-        quantile = sorted(spreads[-32:])[math.ceil(Fraction(4, 5) * n) - 1]
-        median = sorted(computes[-32:])[math.ceil(n / 2) - 1]
-        expected = 200e-6 if n < 4 else max(50e-6, min(quantile, median / 10))
-        assert grace.of(ranks) == pytest.approx(expected)
+    values: set[float] = set()
+    for _ in range(200):
+        expected = engine.grace_auto(spreads, computes)
+        values.add(expected)
+        assert grace.of(ranks) == pytest.approx(1e-9 * expected)
+        spread, compute = int(rng.exponential(5e6)), int(rng.exponential(1.2e8))
+        engine.grace_add(spreads, ctypes.c_uint64(spread))
+        engine.grace_add(computes, ctypes.c_uint64(compute))
+        grace.arrived(ranks, np.array([1e-9 * spread]))
+        grace.computed(ranks, np.array([1e-9 * compute]))
+    assert len(values) > 20
     assert grace.of(np.array([0])) == 200e-6, "each rank has its own"
+    calm, short = Grace("auto", 1), (ctypes.c_uint64 * 128)()
+    for _ in range(5):
+        engine.grace_add(short, ctypes.c_uint64(1000))
+        calm.arrived(np.array([0]), np.array([1e-6]))
+        calm.computed(np.array([0]), np.array([1.0]))
+    assert calm.of(np.array([0])) == pytest.approx(1e-9 * engine.grace_auto(short, computes))
 
 
 def test_models_are_those_of_the_paper() -> None:
