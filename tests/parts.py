@@ -23,9 +23,11 @@ SHORT_C = re.compile(r"^/\* short run: (.+) \*/$", re.MULTILINE)
 CXX = os.environ.get("CXX", "g++")  # as make has it
 NEEDS_CXX = "/* needs a C++ compiler */"
 FLAVOURS = ("c", "asan", "tsan")
-# What starts threads, in a C test itself and in tests/engine/support.h: the others have nothing for
-# the thread sanitizer.
-STARTS_THREADS = re.compile(r"\b(pthread_create|team_start|cast_open)\b")
+# What starts threads, in a C test itself, in one that it includes, and in tests/engine/support.h: the
+# others have nothing for the thread sanitizer.
+STARTS_THREADS = re.compile(
+    r'\b(pthread_create|team_start|cast_open)\b|^#include "test_.*_threads', re.M
+)
 
 # How a file of Python tests is launched, by its marker: its part. Without one it is of "python".
 LAUNCHES = ("mpi", "oracle", "transport", "launch", "training", "hosts", "install", "slurm")
