@@ -23,8 +23,8 @@ SHORT_C = re.compile(r"^/\* short run: (.+) \*/$", re.MULTILINE)
 CXX = os.environ.get("CXX", "g++")  # as make has it
 NEEDS_CXX = "/* needs a C++ compiler */"
 FLAVOURS = ("c", "asan", "tsan")
-# What starts threads, in a C test itself, in one that it includes, and in tests/engine/support.h: the
-# others have nothing for the thread sanitizer.
+# What starts threads, in a C test itself, in one that it includes, and in tests/engine/support.h:
+# the others have nothing for the thread sanitizer.
 STARTS_THREADS = re.compile(
     r'\b(pthread_create|team_start|cast_open)\b|^#include "test_.*_threads', re.M
 )
@@ -205,7 +205,7 @@ def python_part(mpi: Launcher, short: bool) -> list[Command]:
 def alone(mpi: Launcher, short: bool, parts: Iterable[str]) -> list[Command]:
     """Run the tests of parts that others would disturb, one after the other."""
     files = [file for part in parts for file in marked(launched(part), "alone")]
-    return [pytest_command("alone", mpi, short, 900, files, "alone")] if files else []
+    return [pytest_command("alone", mpi, short, 1800, files, "alone")] if files else []
 
 
 def on_ranks(name: str, mpi: Launcher, size: int, timeout: float, *words: str) -> Command:
