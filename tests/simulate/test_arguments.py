@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from wagma.collectives._engine import MAX_RANKS
 from wagma.simulate import NETWORKS, Network, Workload, method, simulate
 from wagma.simulate.network import FREE
 
@@ -71,6 +72,18 @@ def test_methods_need_what_a_workload_has(name: str, options: dict[str, Any], sa
 def test_a_missing_network_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="no network is given"):
         simulate(method("allreduce"), Workload(ONES), None)
+
+
+def test_more_ranks_than_handles_have_are_warned_of_and_get_no_groups() -> None:
+    many = Workload(np.ones((MAX_RANKS + 1, 1)))
+    for name in ("wagma", "dpsgd"):
+        with (
+            pytest.warns(UserWarning, match=f"handles have at most {MAX_RANKS}"),
+            pytest.raises(ValueError, match=f"{name} averages in groups or graphs"),
+        ):
+            simulate(method(name), many, FREE)
+    with pytest.warns(UserWarning, match="was never compared"):
+        assert simulate(method("allreduce"), many, FREE).seconds == 1.0
 
 
 def test_networks_follow_loggp() -> None:

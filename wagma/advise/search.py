@@ -62,8 +62,14 @@ def advise(
     searched = _Search(workload, used, seed)
     now = searched.proposal(synchronous(), 0.0)
     families: dict[str, tuple[float, Candidate]] = {}
+    refused: dict[str, str] = {}
     for candidate in candidates(workload):
-        made = searched.proposal(candidate, now.throughput)
+        try:
+            made = searched.proposal(candidate, now.throughput)
+        except ValueError as error:  # more ranks than the engine knows
+            refused.setdefault(candidate.family, str(error))
+            advance()
+            continue
         score = made.score(time_to_loss=time_to_loss)
         if score > families.get(made.family, (-1.0, candidate))[0]:
             families[made.family] = (score, candidate)
@@ -81,7 +87,7 @@ def advise(
         best=tuple(p for p in best if p.score(time_to_loss=time_to_loss) >= least)[:3],
         time_to_loss=time_to_loss,
         network=whence,
-        left_out=tuple(left_out(workload)),
+        left_out=(*left_out(workload), *refused.values()),
         warnings=tuple(_warnings(profile, workload.ranks, searched.warnings)),
     )
 

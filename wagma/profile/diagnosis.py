@@ -50,8 +50,8 @@ def diagnose(profile: TrainingProfile) -> Diagnosis:
     """
     if profile.steps < MIN_STEPS:
         raise ValueError(
-            f"{plural(profile.steps, 'step')} are too few to tell which rank is slow: record "
-            f"{MIN_STEPS} or more after the warm-up"
+            f"the profile has {plural(profile.steps, 'step')}, too few to tell which rank is slow: "
+            f"record {MIN_STEPS} or more after the warm-up"
         )
     if profile.ranks == 1:
         return Diagnosis(None, None, 0.0, "There is one rank: it waits for nobody.")

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from wagma.launch import values
 from wagma.launch.options import add_progress, integer, is_shown, reader
 from wagma.launch.packages import missing
-from wagma.units import parse_duration, parse_size, time_text
+from wagma.units import parse_duration, parse_size, plural, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,11 @@ def _simulate(arguments: argparse.Namespace) -> int:
     count = len(methods) * len(arguments.ranks)
     with bar(count, visible=is_shown(arguments.progress)) as advance:
         workloads = (workload(ranks) for ranks in arguments.ranks)
-        made, refused = rows(methods, workloads, network, arguments.seed, advance)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made, refused = rows(methods, workloads, network, arguments.seed, advance)
+    for message in dict.fromkeys(str(warning.message) for warning in warned):
+        sys.stderr.write(f"wagma simulate: {message}\n")
     if not made or (refused and names != "all"):
         raise ValueError("; ".join(refused))
     sys.stdout.write(text(made))
@@ -255,8 +260,14 @@ def _workloads(arguments: argparse.Namespace) -> Callable[[int], Workload]:
             arguments.bytes or 0,
         )
     from wagma.profile import load
+    from wagma.profile.diagnosis import MIN_STEPS
 
     profile = load(arguments.profile)
+    if profile.steps < MIN_STEPS:
+        raise ValueError(
+            f"{arguments.profile} has {plural(profile.steps, 'step')}, too few to draw times from: "
+            f"record {MIN_STEPS} or more after the warm-up"
+        )
 
     def drawn(ranks: int) -> Workload:
         made = Workload.from_profile(profile, ranks, arguments.versions, arguments.seed)

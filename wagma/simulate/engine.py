@@ -48,6 +48,12 @@ def simulate(
         ValueError: the method needs more ranks, versions or micro-batches than the workload has.
     """
     draw = check_count("seed", seed, 0)
+    if workload.ranks > MAX_RANKS:
+        warnings.warn(
+            f"{workload.ranks} ranks: handles have at most {MAX_RANKS}, beyond which the model was "
+            "never compared with them",
+            stacklevel=2,
+        )
     _check(method, workload)
     if network is None:
         warnings.warn(
@@ -56,12 +62,6 @@ def simulate(
             stacklevel=2,
         )
         network = FREE
-    if workload.ranks > MAX_RANKS:
-        warnings.warn(
-            f"{workload.ranks} ranks: handles have at most {MAX_RANKS}, beyond which the model was "
-            "never compared with them",
-            stacklevel=2,
-        )
     costs = Costs.of(method, workload, network)
     planned = plan(method, workload, costs.world)
     compute = _periods(planned.compute, method.period)
@@ -91,6 +91,13 @@ def _check(method: Method, workload: Workload) -> None:
         raise ValueError(
             f"the workload has {plural(workload.ranks, 'rank')}: {method.name} needs "
             f"{method.least_ranks()}; give more"
+        )
+    if workload.ranks > MAX_RANKS and (
+        method.kind == "graph" or (method.kind == "groups" and method.group_size != 1)
+    ):
+        raise ValueError(
+            f"the workload has {workload.ranks} ranks: {method.name} averages in groups or graphs, "
+            f"which the engine draws for at most {MAX_RANKS}; give fewer"
         )
     if method.missed == "fast-forward" and (
         method.quorum != 1 or method.activation != "group" or method.grouping == "pairs"

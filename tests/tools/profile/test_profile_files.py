@@ -81,7 +81,7 @@ def test_few_steps_name_the_number_needed(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["profile", str(tmp_path / "profile.json")])
     printed = capsys.readouterr()
-    assert "9 steps are too few" in printed.err and "record 10 or more" in printed.err
+    assert "9 steps, too few" in printed.err and "record 10 or more" in printed.err
     assert "compute" in printed.out  # the table is of use all the same
 
 
