@@ -39,14 +39,14 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 ENGINE := $(sort $(wildcard $(ENGINE_SOURCES)))
 HEADERS := $(wildcard csrc/*/*.h csrc/*/*/*.h)
-CUDA := $(wildcard csrc/kernels/cuda/*.c* csrc/device/cuda/*.c)
+CUDA_TEXT := csrc/kernels/cuda/sum.cuh csrc/kernels/cuda/pass.h
 TRANSPORT := $(sort $(wildcard $(MPI_SOURCES)))
 LIBRARY_MPI := $(TRANSPORT) $(wildcard $(MPI_LIBRARY))
 C_SUPPORT := $(filter-out test_% bench_%,$(basename $(notdir $(wildcard tests/engine/*.c))))
 EXAMPLES_MPI := $(wildcard examples/*_mpi.c)
 # Included by the file that knows the memory of each.
 INCLUDED := csrc/protocol/round.c csrc/protocol/quorum_all.c
-C_FILES := $(ENGINE) $(filter %.c,$(CUDA)) \
+C_FILES := $(ENGINE) \
     $(wildcard tests/engine/*.c tests/engine/devices/*.c tests/engine/cuda_fake/*.c tests/explore/*.c tests/hosts/*.c) \
     $(filter-out $(EXAMPLES_MPI),$(wildcard examples/*.c))
 CXX_FILES := $(wildcard tests/engine/*.cc)
@@ -56,7 +56,7 @@ MPI_FILES := $(LIBRARY_MPI) $(MPI_MODULE) $(EXAMPLES_MPI) \
     $(wildcard tests/engine/transport/*.c tests/tools/install/*.c)
 WARNINGS := -Wall -Wextra
 
-.PHONY: help environment demo test test-all test-device test-slurm oracle lint bench explore mutants install lib cuda clean
+.PHONY: help environment demo test test-all test-device test-slurm oracle lint bench explore mutants install lib clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -104,8 +104,7 @@ mutants: $(VENV)/engine ## seeded faults, each of which the tests have to catch
 environment: $(VENV)/engine ## .venv, or .venv-openmpi, with everything installed
 
 # ---- Python --------------------------------------------------------------------------------------
-# What needs an MPI is built by the next rule, with the one that is installed here. It compiles the
-# CUDA kernels for one architecture: their PTX runs on all.
+# What needs an MPI is built by the next rule, with the one that is installed here.
 $(VENV)/installed: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	    "wagma needs Python 3.11 or newer: make PYTHON=python3.12 ... (this is " + sys.version + ")")'
@@ -115,17 +114,14 @@ $(VENV)/installed: pyproject.toml setup.py
 	@touch $@
 
 $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
-    $(INCLUDED) $(CUDA) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
+    $(INCLUDED) $(CUDA_TEXT) $(TRANSPORT) $(MPI_MODULE) $(HEADERS) \
     $(wildcard buildtools/*.py benchmarks/*.h collectives/*.h */_[a-z]*.p*)
-	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) \
-	    WAGMA_CUDA_ARCHITECTURES="$${WAGMA_CUDA_ARCHITECTURES-$(firstword $(CUDA_ARCHITECTURES))}" \
-	    $(STEP) "Compile the engine for $(MPI)" $(RUN) setup.py --quiet build_ext --inplace
+	@WAGMA_MPICC=$(ENVIRONMENT_MPICC) $(STEP) "Compile the engine for $(MPI)" $(RUN) setup.py --quiet build_ext --inplace
 	@touch $@
 
 # ---- C library -----------------------------------------------------------------------------------
 # Objects whose source is gone or has moved are removed, with all that was linked from them.
-GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o) \
-    $(patsubst csrc/%.c,build/$(folder)/%.o,$(filter %.c,$(CUDA))), \
+GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o), \
     $(shell find build/$(folder) -name tests -prune -o -name '*.o' -print 2>&1 | grep 'o$$')))
 ifneq ($(strip $(GONE)),)
 $(shell rm -f $(GONE) $(GONE:.o=.d) build/lib/*.so.* build/*/test_*)
@@ -134,6 +130,9 @@ endif
 build/lib/%.o: csrc/%.c csrc/engine.mk
 	@mkdir -p $(@D)
 	$(CC) $(ENGINE_CFLAGS) -fPIC -MMD -MP $(WARNINGS) $(CFLAGS) -c $< -o $@
+
+# The assembler says nothing of what it includes.
+$(foreach f,lib asan tsan,build/$f/kernels/cuda/text.o): $(CUDA_TEXT)
 
 build/lib/libwagma.so.$(ABI): $(ENGINE:csrc/%.c=build/lib/%.o)
 	$(CC) -shared -pthread -Wl,-soname,$(@F) -Wl,--no-undefined $(LDFLAGS) $^ $(ENGINE_LIBS) -o $@
@@ -158,9 +157,6 @@ LIBRARIES := build/lib/libwagma.so.$(ABI) $(if $(LIB_MPICC),$(LIB_MPI)/libwagma_
 INSTALLED := $(patsubst lib%.so.$(ABI),%,$(notdir $(LIBRARIES)))
 
 lib: $(LIBRARIES) ## the C library, without Python; libwagma_mpi where WAGMA_MPICC or mpicc is found
-
-cuda: ## build/cuda/libwagma_cuda.so: the CUDA kernels, for all architectures; needs nvcc
-	$(PYTHON) buildtools/cuda_library.py build/cuda/libwagma_cuda.so
 
 install: lib ## the C libraries, their headers and .pc files under PREFIX (DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
@@ -207,11 +203,12 @@ build/$(1)/tests/engine/%.o: tests/engine/%.c csrc/engine.mk Makefile
 build/$(1)/test_%: build/$(1)/tests/engine/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/engine/%.o) \
     $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
+build/$(1)/bench_%: build/$(1)/tests/engine/bench_%.o $$(ENGINE:csrc/%.c=build/$(2)/%.o)
+	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 build/$(1)/tests/engine/%.o: tests/engine/%.cc csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CXX) $$(HOST_CXXFLAGS) $$(WARNINGS) -MMD -MP -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/test_reduce_cuda: build/$(1)/tests/engine/cuda_on_host.o \
-    build/$(2)/kernels/cuda/reduce_cuda.o
+build/$(1)/test_reduce_cuda: build/$(1)/tests/engine/cuda_on_host.o
 endef
 # Simulated devices, as a library that tests open.
 SIMULATED := $(wildcard tests/engine/device_sim*.c tests/engine/devices/simulated.c)
@@ -222,25 +219,20 @@ build/libwagma_device_sim.so: $(SIMULATED) $(wildcard tests/engine/device_sim*.h
 	    $(KERNELS_ALL:csrc/%.c=build/lib/%.o) $(ENGINE_LIBS) -o $@
 $(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_sim.so
 
-# Devices over a CUDA in host memory, as a library that tests open.
-FAKE := $(wildcard tests/engine/cuda_fake/*.c)
-FAKE_HEADERS := -Itests/engine -Itests/engine/cuda_fake
+# A CUDA in host memory: libraries with the names of the true ones, which tests load before.
+FAKE := $(wildcard tests/engine/cuda_fake/*.h) csrc/device/cuda/driver.h tests/engine/cuda_on_host.h
 define fake-rules
-build/$(1)/device/cuda/%.o: csrc/device/cuda/%.c csrc/engine.mk Makefile
+build/$(1)/fake/libnvrtc.so.13: tests/engine/cuda_fake/nvrtc.c build/$(1)/fake/libcuda.so.1
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -fPIC -shared -Wl,-soname,$$(@F) $$^ -o $$@
+build/$(1)/fake/libcuda.so.1: $$(patsubst %,tests/engine/cuda_fake/%.c,driver work) \
+    build/$(1)/fake/kernels.o $(FAKE)
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -fPIC -shared -Wl,-soname,$$(@F) \
+	    $$(filter %.c %.o,$$^) -o $$@
+build/$(1)/fake/kernels.o: tests/engine/cuda_on_host.cc tests/engine/cuda_on_host.h $(CUDA_TEXT) \
+    $$(wildcard csrc/kernels/*.h)
 	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -MMD -MP $$(FAKE_HEADERS) $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/tests/cuda_fake/%.o: tests/engine/cuda_fake/%.c csrc/engine.mk Makefile
-	@mkdir -p $$(@D)
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -MMD -MP $$(FAKE_HEADERS) $$(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/libwagma_cuda_fake.so: $$(patsubst csrc/%.c,build/$(1)/%.o,$$(wildcard csrc/device/cuda/*.c)) \
-    $$(FAKE:tests/engine/%.c=build/$(1)/tests/%.o) tests/engine/cuda_on_host.cc \
-    csrc/kernels/cuda/reduce_cuda.c csrc/kernels/dtypes.c \
-    $$(wildcard csrc/kernels/*.h csrc/kernels/cuda/*.*h tests/engine/cuda_on_host.h)
-	$$(CXX) $$(HOST_CXXFLAGS) -fPIC -fvisibility=hidden $$(WARNINGS) $$(FAKE_HEADERS) $$(FLAGS_$(1)) \
-	    -c tests/engine/cuda_on_host.cc -o build/$(1)/tests/cuda_fake/kernels.o
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -fPIC -shared $$(FLAGS_$(1)) $$(filter %.o,$$^) \
-	    build/$(1)/tests/cuda_fake/kernels.o $$(filter csrc/%.c,$$^) -lm -o $$@
-$(patsubst tests/engine/%.c,build/$(1)/%,$(wildcard tests/engine/test_cuda_*.c)): | build/$(1)/libwagma_cuda_fake.so
+	$$(CXX) $$(HOST_CXXFLAGS) -fPIC -fvisibility=hidden $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@
+$(patsubst tests/engine/%.c,build/$(1)/%,$(wildcard tests/engine/test_cuda_*.c)): | build/$(1)/fake/libnvrtc.so.13
 endef
 $(foreach f,c asan tsan,$(eval $(call fake-rules,$f)))
 
@@ -286,7 +278,7 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(INCLUDED) $(CUDA) $(CXX_FILES) $(MPI_FILES) $(HEADERS) \
+	    $(INCLUDED) csrc/kernels/cuda/sum.cuh $(CXX_FILES) $(MPI_FILES) $(HEADERS) \
 	    $(wildcard tests/engine/*.h tests/engine/*/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
 CXX_gcc := g++
@@ -295,15 +287,19 @@ PYTHON_INCLUDE = $(shell $(RUN) -c 'import sysconfig; print(sysconfig.get_path("
 lint-gcc lint-clang: lint-%: $(VENV)/engine
 	@mkdir -p build; if ! command -v $* >/dev/null; then echo "$@: skipped, $* is not installed"; else \
 	    set -e; for file in $(C_FILES); do \
-	    $* $(ENGINE_CFLAGS) -Icsrc/include $(FAKE_HEADERS) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
+	    $* $(ENGINE_CFLAGS) -Icsrc/include -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(if $(shell command -v $(CXX_$*)),$(CXX_FILES)); do \
 	    $(CXX_$*) $(HOST_CXXFLAGS) -Itests/engine $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    for file in $(MPI_FILES); do MPICH_CC=$* OMPI_CC=$* $(ENVIRONMENT_MPICC) $(MPI_CFLAGS) \
 	    -Icsrc/include -I$(PYTHON_INCLUDE) $(WARNINGS) -Werror -c $$file -o build/$@.o; done; \
 	    echo "$@: $(words $(C_FILES) $(CXX_FILES) $(MPI_FILES)) files"; fi
 
+# What csrc/device/cuda/abi.h declares, beside the header of a CUDA toolkit.
+CUDA_H := $(firstword $(wildcard $(CUDA_HOME)/include/cuda.h /usr/local/cuda*/include/cuda.h))
 lint-cuda:
-	@$(PYTHON) buildtools/cuda_library.py --lint
+	@$(if $(CUDA_H),$(CC) $(ENGINE_CFLAGS) $(WARNINGS) -Werror -DWAGMA_TRUE_CUDA_H \
+	    -I$(dir $(CUDA_H)) -fsyntax-only csrc/device/cuda/*.c)
+	@echo "lint-cuda: $(or $(CUDA_H),skipped, there is no CUDA toolkit in CUDA_HOME or /usr/local)"
 
 clean: ## what was built; `rm -rf .venv*` removes the environments
 	rm -rf build dist *.egg-info collectives/_engine.c collectives/_*.so collectives/lib*.so \

@@ -10,7 +10,6 @@ from setuptools import Extension, find_packages, setup
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "buildtools"))
 # The line above makes these importable.
-import cuda_library  # noqa: E402
 import engine_mk  # noqa: E402
 from mpi_extension import BuildExtensions  # noqa: E402
 
@@ -42,11 +41,6 @@ class Build(BuildExtensions):
     )
     cflags = engine["MPI_CFLAGS"]
 
-    def run(self) -> None:
-        super().run()
-        beside = Path(self.get_ext_fullpath("wagma.collectives._engine"))
-        cuda_library.build(beside.parent, self.warn, force=bool(self.force))
-
 
 def extensions() -> list[Extension]:
     """Return the extensions, whose C files Cython generates."""
@@ -58,6 +52,7 @@ def extensions() -> list[Extension]:
                 include_dirs=["collectives", "csrc", "csrc/include"],
                 depends=files(
                     "csrc/**/*.h",
+                    "csrc/**/*.cuh",  # the engine has its text
                     "csrc/protocol/*.c",  # two of these files are included by others
                     "csrc/engine.mk",
                     "collectives/*.pxd",

@@ -6,8 +6,8 @@ MEMORY = {
     "direct": WAGMA_MEMORY_DEVICE,
     "staged": WAGMA_MEMORY_STAGED,
 }
-# Variable of the environment with the library that has the devices; unset: libwagma_cuda.so. Tests
-# have one that needs no GPU.
+# Variable of the environment with a library that has the devices; unset: the engine's, over CUDA.
+# Tests have one that needs no GPU.
 DEVICE_LIBRARY = "WAGMA_DEVICE_LIBRARY"
 
 
@@ -20,7 +20,7 @@ cdef class Device:
         gpu: number of the GPU, as CUDA counts in this process.
 
     Raises:
-        DeviceError: the library or the GPU is not available.
+        DeviceError: the GPU, its driver or NVRTC is not available.
     """
     cdef wagma_device *device
     cdef void *ordering      # event of `order`
@@ -30,12 +30,16 @@ cdef class Device:
 
     def __init__(self, int gpu):
         cdef bytes path = os.environ.get(DEVICE_LIBRARY, "").encode()
+        cdef bytes compiler = b""
         cdef const char *library = NULL
         cdef int status
         if self.device != NULL:
             raise HandleError("the device was initialised before")
         if path:
             library = path
+        else:
+            compiler = nvrtc.find().encode()
+            nvrtc_set_path(compiler)
         self.gpu = gpu
         self.process = process_serial()
         with nogil:

@@ -15,7 +15,7 @@ import weakref
 
 import numpy as np
 
-from . import arrays
+from . import arrays, nvrtc
 from .errors import (
     DeviceError, HandleError, MismatchError, PeerError, QuorumMismatchError, SegmentError, StallError,
     TransportError,

@@ -27,6 +27,9 @@ cdef extern from "device/device.h" nogil:
         const device_calls *calls
         const char *name
 
+cdef extern from "device/cuda/nvrtc.h" nogil:
+    void nvrtc_set_path(const char *path)
+
 cdef extern from "wagma.h" nogil:
     int wagma_device_open(const char *library, int ordinal, wagma_device **device)
     void wagma_device_close(wagma_device *device)

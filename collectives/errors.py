@@ -48,7 +48,7 @@ class SegmentError(WagmaError, OSError):
 
 
 class DeviceError(WagmaError, RuntimeError):
-    """A GPU, its driver or the library libwagma_cuda.so is not available, or reported an error.
+    """A GPU, its driver or NVRTC is not available, or reported an error.
 
     The message has its words. A handle is unusable afterwards.
     """

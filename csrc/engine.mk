@@ -1,6 +1,6 @@
 # What libwagma is made of; read by the Makefile, setup.py and tests/explore/build.py (NAME = words).
 # protocol/round.c and protocol/quorum_all.c are included by shm/*/memory.c.
-ENGINE_SOURCES = csrc/base/*.c csrc/kernels/*.c csrc/protocol/activation*.c csrc/protocol/graph.c csrc/protocol/schedule.c csrc/protocol/topology.c csrc/engine/*.c csrc/device/*.c csrc/staged/*.c csrc/shm/*.c csrc/shm/*/*.c csrc/messages/*.c csrc/messages/*/*.c csrc/trace/*.c csrc/api/*.c
+ENGINE_SOURCES = csrc/base/*.c csrc/kernels/*.c csrc/kernels/cuda/*.c csrc/protocol/activation*.c csrc/protocol/graph.c csrc/protocol/schedule.c csrc/protocol/topology.c csrc/engine/*.c csrc/device/*.c csrc/device/cuda/*.c csrc/staged/*.c csrc/shm/*.c csrc/shm/*/*.c csrc/messages/*.c csrc/messages/*/*.c csrc/trace/*.c csrc/api/*.c
 # No -march: what is installed runs on every CPU, the kernels dispatch at run time.
 # No contraction into FMA: a sum has the same bits in every kernel.
 ENGINE_CFLAGS = -Icsrc -std=gnu11 -O3 -ffp-contract=off -fvisibility=hidden -pthread
@@ -11,10 +11,5 @@ MPI_MODULE = csrc/mpi/python/module.c
 # The part of libwagma_mpi that calls the engine; Python has its own in its place.
 MPI_LIBRARY = csrc/mpi/library/*.c
 MPI_CFLAGS = -std=gnu11 -O3 -fvisibility=hidden -Icsrc
-# libwagma_cuda. Code for each architecture, and PTX of the oldest, which the driver compiles for those
-# that are not listed. The bits of a sum need the flags: see csrc/kernels/cuda/sum.cuh.
-CUDA_SOURCES = csrc/kernels/dtypes.c csrc/kernels/cuda/reduce_cuda.c csrc/kernels/cuda/launch.cu csrc/device/cuda/*.c
-CUDA_ARCHITECTURES = 75 80 86 89 90 100 120
-CUDA_FLAGS = -Icsrc -O3 -fmad=false -cudart static -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off
-# The kernels on the host, for the tests.
+# The CUDA kernels on the host, for the tests.
 HOST_CXXFLAGS = -Icsrc -std=gnu++14 -ffp-contract=off -fno-exceptions -fno-rtti

@@ -1,6 +1,6 @@
 /* Device: the interface of a GPU to the executor that keeps arrays in its memory.
  *
- *   cuda/                       the CUDA runtime: libwagma_cuda.so, which library.c loads
+ *   cuda/                       the CUDA driver
  *   tests/engine/device_sim.c   memory that processes share; work is done late, in drawn orders
  *
  * A device object is one rank's use of a GPU. Work is queued on streams: it is done in the order of

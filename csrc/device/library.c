@@ -1,41 +1,15 @@
-/* Loads the library that makes devices. */
-#define _GNU_SOURCE /* dladdr() */
+/* Opens devices: those over CUDA, and those of a library that it loads. */
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "device/device.h"
-
-#define NAME "libwagma_cuda.so"
+#include "device/cuda/device.h"
 
 /* ISO C has no conversion from the pointer that dlsym() returns to one of a function. */
 static void find(void *library, const char *symbol, void *function) {
     void *found = dlsym(library, symbol);
     memcpy(function, &found, sizeof found);
-}
-
-/* Loads libwagma_cuda.so: the one beside this file, otherwise one of the linker's path. */
-static void *load_default(void) {
-    char path[4096];
-    Dl_info self;
-    const char *slash =
-        dladdr(&load_default, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
-    void *library = NULL;
-    if (slash) {
-        snprintf(path, sizeof path, "%.*s/" NAME, (int)(slash - self.dli_fname), self.dli_fname);
-        library = dlopen(path, RTLD_LOCAL | RTLD_NOW);
-    }
-    return library ? library : dlopen(NAME, RTLD_LOCAL | RTLD_NOW);
-}
-
-static int no_library(const char *path) {
-    const char *said = dlerror();
-    return error_set(WAGMA_ESYS,
-                     "cannot load %s (%s): build it where nvcc is found (WAGMA_CUDA=1 python -m "
-                     "pip install --force-reinstall .; the C library: make cuda)",
-                     path ? path : NAME, said ? said : "no reason given");
 }
 
 static int other_abi(uint64_t abi) {
@@ -45,19 +19,18 @@ static int other_abi(uint64_t abi) {
                      abi, DEVICE_ABI);
 }
 
-int wagma_device_open(const char *path, int ordinal, wagma_device **device) {
+static int open_library(const char *path, int ordinal, wagma_device **device) {
     char message[768] = "";
     device_library_open *open = NULL;
     device_library_close *close = NULL;
-    *device = NULL;
-    void *library = path ? dlopen(path, RTLD_LOCAL | RTLD_NOW) : load_default();
+    void *library = dlopen(path, RTLD_LOCAL | RTLD_NOW);
     if (!library)
-        return no_library(path);
+        return error_set(WAGMA_ESYS, "cannot load a library of devices: %s", dlerror());
     find(library, DEVICE_LIBRARY_OPEN, &open);
     find(library, DEVICE_LIBRARY_CLOSE, &close);
     if (!open || !close)
         return error_set(WAGMA_EINVAL, "%s makes no devices: it has no " DEVICE_LIBRARY_OPEN "()",
-                         path ? path : NAME);
+                         path);
     const int status = open(ordinal, device, message, sizeof message);
     if (status != WAGMA_OK) {
         *device = NULL;
@@ -74,10 +47,19 @@ int wagma_device_open(const char *path, int ordinal, wagma_device **device) {
     return WAGMA_OK;
 }
 
+int wagma_device_open(const char *library, int ordinal, wagma_device **device) {
+    *device = NULL;
+    return library ? open_library(library, ordinal, device) : cuda_device_open(ordinal, device);
+}
+
 void wagma_device_close(wagma_device *device) {
     device_library_close *close;
     if (!device)
         return;
+    if (!device->library) {
+        cuda_device_close(device);
+        return;
+    }
     find(device->library, DEVICE_LIBRARY_CLOSE, &close);
     close(device);
 }

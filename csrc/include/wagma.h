@@ -105,11 +105,12 @@ WAGMA_API int wagma_create(wagma_segment *segment, int rank, const void *initial
 /* A device is one rank's use of a GPU: device.h describes its functions. */
 typedef struct wagma_device wagma_device;
 
-/* Opens GPU `ordinal`, as CUDA counts in this process, by a library, which stays loaded. `library`
- * is its path; NULL: libwagma_cuda.so, which lies beside libwagma or is on the linker's path. Each
- * call makes a device of its own: one per rank. Call it in the process that uses the device; a
- * forked child cannot. WAGMA_EINVAL: there is no such GPU. WAGMA_ESYS: the library or the driver is
- * missing, or refuses. The caller owns the device. */
+/* Opens GPU `ordinal`, as CUDA counts in this process. `library`: NULL, or the path of a library
+ * that makes other devices, and stays loaded. Each call makes a device of its own: one per rank.
+ * The first one on a machine compiles the kernels by NVRTC (libnvrtc.so), a second; they are kept
+ * in the user's cache folder. Call it in the process that uses the device; a forked child cannot.
+ * WAGMA_EINVAL: there is no such GPU. WAGMA_ESYS: the driver or NVRTC is missing, or refuses. The
+ * caller owns the device. */
 WAGMA_API int wagma_device_open(const char *library, int ordinal, wagma_device **device);
 
 /* Frees the device, after all that was made with it. NULL is allowed. */

@@ -1,19 +1,15 @@
 /* Speed of a device's sums beside that of a copy within its memory; not a test. Bytes read and
  * written per second: GB/s, and percent of the copy's.
  *
- *     cc -O3 -Icsrc tests/engine/bench_device.c csrc/kernels/dtypes.c -ldl \
- *         -lm && ./a.out LIBRARY [MIB]
+ *     make build/c/bench_device && build/c/bench_device [MIB]
  *
  * The best of several rounds of sums over arrays of MIB, 64 by default, queued one after the
  * other. */
 #include "device/device.h"
 #include "kernels/reduce.h"
 
-#include <dlfcn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { INPUTS = 8, QUEUED = 10, ROUNDS = 5 };
@@ -22,29 +18,11 @@ static wagma_device *device;
 static void *array[INPUTS + 1], *stream; /* the last array is the output */
 static size_t bytes;
 
-static int fail(int status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    return status;
-}
-
 static void must(int status) {
-    if (status != WAGMA_OK)
-        exit(1);
-}
-
-static void open_device(const char *path) {
-    char message[512] = "it is no library of devices";
-    device_library_open *open = NULL;
-    void *library = dlopen(path, RTLD_LOCAL | RTLD_NOW);
-    void *found = library ? dlsym(library, DEVICE_LIBRARY_OPEN) : NULL;
-    memcpy(&open, &found, sizeof found);
-    if (!open || open(0, &device, message, sizeof message) != WAGMA_OK)
-        must(fail(WAGMA_ESYS, "%s: %s", path, library ? message : dlerror()));
-    device->error = fail;
+    if (status == WAGMA_OK)
+        return;
+    fprintf(stderr, "%s\n", wagma_last_error());
+    exit(1);
 }
 
 static double now(void) {
@@ -86,10 +64,8 @@ static void clear(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 2)
-        return fail(2, "usage: %s LIBRARY [MIB]", argv[0]);
-    bytes = (size_t)(argc > 2 ? atoi(argv[2]) : 64) << 20;
-    open_device(argv[1]);
+    bytes = (size_t)(argc > 1 ? atoi(argv[1]) : 64) << 20;
+    must(wagma_device_open(NULL, 0, &device));
     must(device->calls->stream_new(device, &stream));
     for (int k = 0; k <= INPUTS; k++)
         must(device->calls->alloc(device, bytes, &array[k]));

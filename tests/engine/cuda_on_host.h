@@ -32,15 +32,20 @@ static inline double __longlong_as_double(long long u) {
 extern "C" {
 #endif
 
-/* How launches run, which a test may set, and what they were. */
+#include "kernels/cuda/pass.h"
+
+/* How kernels run, which a test may set. */
 struct cuda_on_host {
     unsigned most_blocks, threads; /* of a grid */
     int backwards;                 /* run the threads from the last to the first */
-    int fails;                     /* status of launches and copies, which then do nothing */
-    int launches, copies;
-    unsigned blocks; /* that the last launch asked for */
 };
 extern __thread struct cuda_on_host cuda_on_host; /* of the thread that launches */
+
+typedef void cuda_on_host_kernel(reduce_pass pass);
+/* Return the kernel of this name; NULL: there is none. */
+cuda_on_host_kernel *cuda_on_host_find(const char *name);
+/* Run a kernel in a grid of so many blocks. */
+void cuda_on_host_run(cuda_on_host_kernel *kernel, unsigned blocks, const reduce_pass *pass);
 
 #ifdef __cplusplus
 }

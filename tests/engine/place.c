@@ -1,6 +1,7 @@
 /* See place.h. */
 #include "place.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,6 @@
 #include "support.h"
 
 int arrays_on_devices, places_gpus;
-const char *places_library;
 
 static struct machine *machine;
 static place places[RANKS_MAX];
@@ -18,22 +18,31 @@ static size_t seen_bytes;
 
 /* As this program: of which flavour. */
 #ifdef __SANITIZE_ADDRESS__
-#define FAKE_CUDA "build/asan/libwagma_cuda_fake.so"
+#define FAKE_CUDA "build/asan/fake/"
 #elif defined(__SANITIZE_THREAD__)
-#define FAKE_CUDA "build/tsan/libwagma_cuda_fake.so"
+#define FAKE_CUDA "build/tsan/fake/"
 #else
-#define FAKE_CUDA "build/c/libwagma_cuda_fake.so"
+#define FAKE_CUDA "build/c/fake/"
 #endif
+
+/* The engine's dlopen() takes what is loaded by the same name. */
+static void load_fake(const char *path) {
+    if (!dlopen(path, RTLD_LOCAL | RTLD_NOW)) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+}
 
 void places_use_cuda(void) {
     const char *gpus = getenv("WAGMA_TEST_GPUS");
     arrays_on_devices = arrays_on_devices ? arrays_on_devices : WAGMA_MEMORY_DEVICE;
-    places_library = getenv("WAGMA_TEST_DEVICES");
-    places_gpus = gpus ? atoi(gpus) : 1;
-    if (!places_library) {
-        places_library = FAKE_CUDA;
-        places_gpus = 2;
-    }
+    places_gpus = gpus ? atoi(gpus) : 2;
+    if (gpus)
+        return;
+    load_fake(FAKE_CUDA "libcuda.so.1");
+    load_fake(FAKE_CUDA "libnvrtc.so.13");
+    setenv("XDG_CACHE_HOME", "none", 1); /* a relative path is no cache */
+    unsetenv("HOME");
 }
 
 static void make(place *p, wagma_device *device) {
@@ -62,7 +71,7 @@ static void end(place *p) {
 void places_begin(int ranks, uint64_t seed, size_t bytes) {
     if (!arrays_on_devices)
         return;
-    machine = places_library ? NULL : machine_new(ranks, seed);
+    machine = places_gpus ? NULL : machine_new(ranks, seed);
     seen_bytes = bytes;
     places_n = ranks;
     for (int r = 0; r < ranks; r++) {
@@ -97,8 +106,8 @@ place *place_of(int rank) {
     place *p = &places[rank];
     wagma_device *device;
     if (p->opens) {
-        if (wagma_device_open(places_library, rank % places_gpus, &device) != WAGMA_OK) {
-            fprintf(stderr, "%s: %s\n", places_library, wagma_last_error());
+        if (wagma_device_open(NULL, rank % places_gpus, &device) != WAGMA_OK) {
+            fprintf(stderr, "%s\n", wagma_last_error());
             exit(2);
         }
         make(p, device);

@@ -10,13 +10,11 @@
 
 /* Set by a program before it starts: the memory of the arrays of all ranks, a wagma_memory. */
 extern int arrays_on_devices;
-/* Likewise: their devices are GPUs of this library, rank r has GPU r % gpus. A process opens those
- * of its ranks when they first ask for their place, because GPUs do not survive a fork: a program
- * has ranks that are threads, or such that are processes. NULL: simulated devices. */
-extern const char *places_library;
+/* Likewise: so many GPUs, of which rank r has GPU r % gpus; 0: simulated devices. A process opens
+ * those of its ranks when they first ask for their place, because GPUs do not survive a fork: a
+ * program has ranks that are threads, or such that are processes. */
 extern int places_gpus;
-/* Set the library: the one that WAGMA_TEST_DEVICES names, with WAGMA_TEST_GPUS (default 1) GPUs; or
- * that of a fake CUDA with two. */
+/* Use as many GPUs as WAGMA_TEST_GPUS says; if it is not set, the two of a fake CUDA. */
 void places_use_cuda(void);
 
 enum { PLACE_STREAMS = 2, PLACE_VIEWS = 2 };

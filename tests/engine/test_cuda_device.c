@@ -1,5 +1,5 @@
 /* A device over CUDA by itself: what its calls give, what is refused, and each call of CUDA
- * failing. With a library over the true CUDA (place.h) what needs the fake is left out. */
+ * failing. With true GPUs (place.h) what needs the fake is left out. */
 /* short run: c asan */
 /* needs a C++ compiler */
 #include "check.h"
@@ -20,7 +20,7 @@
 enum { COUNT = 5000, BYTES = COUNT * (int)sizeof(float), MANY = 65 };
 
 static struct cuda_fake *fake; /* NULL: true GPUs */
-static int (*last_error)(void), (*contexts)(void);
+static int (*contexts)(void);
 
 static void find(void *library, const char *name, void *function) {
     void *found = dlsym(library, name);
@@ -29,10 +29,9 @@ static void find(void *library, const char *name, void *function) {
 
 static void find_fake(void) {
     struct cuda_fake *(*get)(void);
-    void *library = dlopen(places_library, RTLD_LOCAL | RTLD_NOW);
+    void *library = dlopen("libcuda.so.1", RTLD_LOCAL | RTLD_NOW);
     CHECK(library, "%s", dlerror());
     find(library, "cuda_fake", &get);
-    find(library, "cuda_fake_last_error", &last_error);
     find(library, "cuda_fake_contexts", &contexts);
     fake = get ? get() : NULL;
 }
@@ -71,7 +70,7 @@ static void own(exchange *e, int is_killed) {
     static float x[COUNT];
     wagma_device *d;
     void *memory[2], *stream;
-    MUST(wagma_device_open(places_library, 0, &d));
+    MUST(wagma_device_open(NULL, 0, &d));
     MUST(d->calls->stream_new(d, &stream));
     for (int k = 0; k < 2; k++) {
         fill(x, k);
@@ -103,7 +102,7 @@ static void borrow(exchange *e, int is_killed) {
     static float x[COUNT], expected[COUNT];
     wagma_device *d;
     void *memory, *again, *stream;
-    MUST(wagma_device_open(places_library, 0, &d));
+    MUST(wagma_device_open(NULL, 0, &d));
     MUST(d->calls->stream_new(d, &stream));
     await_stage(e, 1);
     MUST(d->calls->open(d, &e->record[0], &memory));
@@ -228,9 +227,9 @@ static int await(made *m) {
 }
 
 static int play(made *m) {
-    int status = wagma_device_open(places_library, 0, &m->d);
+    int status = wagma_device_open(NULL, 0, &m->d);
     if (status == WAGMA_OK)
-        status = wagma_device_open(places_library, places_gpus - 1, &m->other);
+        status = wagma_device_open(NULL, places_gpus - 1, &m->other);
     if (status == WAGMA_OK)
         status = m->d->calls->stream_new(m->d, &m->stream);
     if (status == WAGMA_OK)
@@ -262,8 +261,8 @@ static void end(made *m) {
 
 static void expect_nothing_left(void) {
     if (fake)
-        EXPECT(fake->left == 0 && contexts() == 0 && last_error() == 0,
-               "%d objects, %d contexts are left, error %d", fake->left, contexts(), last_error());
+        EXPECT(fake->left == 0 && contexts() == 0, "%d objects, %d contexts are left", fake->left,
+               contexts());
 }
 
 static void test_script(void) {
@@ -310,7 +309,7 @@ static void test_each_call_fails(void) {
 
 static void expect_no_device(int gpu, const char *says) {
     wagma_device *d;
-    const int status = wagma_device_open(places_library, gpu, &d);
+    const int status = wagma_device_open(NULL, gpu, &d);
     EXPECT(status != WAGMA_OK && !d && strstr(wagma_last_error(), says), "%d %s", status,
            wagma_last_error());
     expect_nothing_left();
@@ -323,12 +322,7 @@ static void test_refused(void) {
     expect_no_device(-1, "CUDA_VISIBLE_DEVICES is");
     fake->gpus = 0;
     expect_no_device(0, "shows no GPU");
-    fake->driver = 12040;
-    expect_no_device(0, "the driver is of CUDA 12.4, libwagma_cuda.so was built by CUDA 13.0");
-    fake->driver = 0;
-    expect_no_device(0, "there is no CUDA driver");
     fake->gpus = usual.gpus;
-    fake->driver = usual.driver;
     setenv("WAGMA_CUDA_SHARING", "both", 1);
     expect_no_device(0, "WAGMA_CUDA_SHARING=both: must be vmm or ipc");
     unsetenv("WAGMA_CUDA_SHARING");
@@ -339,6 +333,51 @@ static void test_refused(void) {
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
     CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static int opens(void) {
+    wagma_device *d;
+    const int status = wagma_device_open(NULL, 0, &d);
+    wagma_device_close(d);
+    return status == WAGMA_OK;
+}
+
+/* Kernels are compiled once for a GPU, and anew where the driver does not take what is kept. */
+static void test_cache(void) {
+    char folder[] = "/tmp/wagma-cuda-XXXXXX", command[64];
+    const int before = fake->compiled;
+    CHECK(mkdtemp(folder), "no folder");
+    setenv("XDG_CACHE_HOME", folder, 1);
+    for (int i = 0; i < 3; i++)
+        EXPECT(opens() && fake->compiled == before + 1, "%d programs", fake->compiled - before);
+    fake->arch = 80;
+    fake->newest = 86;
+    EXPECT(opens() && fake->compiled == before + 2, "PTX for another GPU");
+    EXPECT(opens() && fake->compiled == before + 2, "PTX is kept");
+    fake->arch = fake->newest = 90;
+    snprintf(command, sizeof command, "echo damaged | tee %s/wagma/*", folder);
+    CHECK(system(command) == 0, "%s", command);
+    EXPECT(opens() && fake->compiled == before + 3, "what is damaged");
+    EXPECT(opens() && fake->compiled == before + 3, "and is replaced");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0, "%s", command);
+    setenv("XDG_CACHE_HOME", "none", 1);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* In a process that has not loaded NVRTC yet. */
+static void test_nvrtc_is_newer_than_the_driver(void) {
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        fake->driver = 12040;
+        expect_no_device(0, "NVRTC is of CUDA 13.0, the driver of CUDA 12.4");
+        EXPECT(strstr(wagma_last_error(), "nvidia-cuda-nvrtc-cu12"), "%s", wagma_last_error());
+        _exit(expectations_failed());
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
 }
 
 /* GPUs that do not reach each other. */
@@ -356,6 +395,8 @@ static void test_no_peer_access(void) {
 int main(void) {
     places_use_cuda();
     find_fake();
+    if (fake)
+        RUN(test_nvrtc_is_newer_than_the_driver);
     RUN(test_owner_is_killed); /* first: CUDA does not survive a fork */
     RUN(test_ipc);
     RUN(test_script);
@@ -365,6 +406,7 @@ int main(void) {
     if (fake) {
         RUN(test_each_call_fails);
         RUN(test_refused);
+        RUN(test_cache);
         RUN(test_no_peer_access);
     }
     return check_summary();

@@ -25,7 +25,7 @@ typedef struct plan {
 } plan;
 
 static int first_kind(void) {
-    return places_library ? PROCESSES : THREADS; /* place.h */
+    return places_gpus ? PROCESSES : THREADS; /* place.h */
 }
 
 static plan *shared_plan(int64_t versions) {

@@ -40,7 +40,7 @@ static void test_refused(void) {
         int ordinal, status;
         const char *says;
     } cases[] = {
-        {"build/no_such_library.so", 0, WAGMA_ESYS, "WAGMA_CUDA=1"},
+        {"build/no_such_library.so", 0, WAGMA_ESYS, "no_such_library.so: cannot open"},
         {"libm.so.6", 0, WAGMA_EINVAL, "libm.so.6 makes no devices"},
         {SIMULATED, 4, WAGMA_EINVAL, "gpu 4: the simulated machine has 4"},
         {SIMULATED, -1, WAGMA_EINVAL, "gpu -1"},

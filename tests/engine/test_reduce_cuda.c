@@ -3,25 +3,42 @@
 /* short run: c */
 /* needs a C++ compiler */
 #include "cuda_on_host.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce_cuda.h"
 #include "reduce_cases.h"
 
 /* ---- the kernels as a level of the CPU kernels ----------------------------------------------- */
 
+static int launches, fails; /* status of launches, which then do nothing */
+static unsigned launched;   /* blocks that the last launch asked for */
+
+static int launch(void *context, wagma_dtype dtype, const reduce_pass *pass, unsigned blocks) {
+    char name[64];
+    (void)context;
+    launches++;
+    launched = blocks;
+    snprintf(name, sizeof name, "weighted_sum_%s", reduce_dtype_name(dtype));
+    if (!fails)
+        cuda_on_host_run(cuda_on_host_find(name), blocks, pass);
+    return fails;
+}
+
 static void sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights, int n,
                 double divisor, size_t count) {
     const size_t bytes = reduce_cuda_scratch(dtype, n, count);
     void *scratch = bytes > 0 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    if (reduce_cuda_sum(dtype, out, in, weights, n, divisor, count, scratch, NULL) != 0)
+    if (reduce_cuda_sum(dtype, out, in, weights, n, divisor, count, scratch, launch, NULL) != 0)
         abort();
     free(scratch);
 }
 
+/* The device copies by itself where nothing is divided. */
 static void divided_copy(wagma_dtype dtype, void *out, const void *x, double divisor,
                          size_t count) {
-    if (reduce_cuda_divided_copy(dtype, out, x, divisor, count, NULL) != 0)
-        abort();
+    static const double weight = 1;
+    if (divisor == 1 || reduce_dtype_is_integer(dtype))
+        memmove(out, x, count * reduce_dtype_size(dtype));
+    else
+        sum(dtype, out, &x, &weight, 1, divisor, count);
 }
 
 static const reduce_kernels cuda = {.name = "cuda",
@@ -133,16 +150,16 @@ static void test_without_weights_the_sum_is_zero(void) {
 }
 
 /* Return how many launches a sum of n inputs takes, of which those from `used` on have weight 0. */
-static int launches(int n, int used, size_t count) {
+static int launches_of(int n, int used, size_t count) {
     static float x[10], out[10], scratch[10];
     const void *in[ARENA_N + 1];
     double weights[ARENA_N + 1];
     for (int k = 0; k < n; k++)
         in[k] = x, weights[k] = k < used;
-    const int before = cuda_on_host.launches;
-    if (reduce_cuda_sum(WAGMA_F32, out, in, weights, n, 1, count, scratch, NULL) != 0)
+    const int before = launches;
+    if (reduce_cuda_sum(WAGMA_F32, out, in, weights, n, 1, count, scratch, launch, NULL) != 0)
         return -1;
-    return cuda_on_host.launches - before;
+    return launches - before;
 }
 
 static void test_passes(void) {
@@ -151,7 +168,7 @@ static void test_passes(void) {
                                    {65, 65, 10, 2}, {65, 64, 10, 1},   {130, 130, 10, 3},
                                    {130, 0, 10, 1}, {130, 128, 10, 2}, {130, 130, 0, 0}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        const int *at = cases[c], found = launches(at[0], at[1], (size_t)at[2]);
+        const int *at = cases[c], found = launches_of(at[0], at[1], (size_t)at[2]);
         CHECK(found == at[3], "n=%d used=%d count=%d: %d", at[0], at[1], at[2], found);
     }
 }
@@ -159,46 +176,31 @@ static void test_passes(void) {
 /* A grid is never empty, has a thread for each pack, and is not larger than what is useful. */
 static void test_number_of_blocks(void) {
     static const struct {
-        unsigned long long count;
+        size_t count;
         unsigned blocks;
-    } cases[] = {{1, 1}, {1024, 1}, {1025, 2}, {1024 * 16384ull, 16384}, {1ull << 50, 16384}};
+    } cases[] = {{1, 1}, {1024, 1}, {1025, 2}, {1024 * 16384, 16384}, {(size_t)1 << 50, 16384}};
     const struct cuda_on_host usual = cuda_on_host;
     cuda_on_host.most_blocks = 0; /* nothing is run */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        const reduce_pass pass = {.count = cases[c].count};
-        CHECK(reduce_launch(WAGMA_F32, &pass, NULL) == 0, "%zu", c);
-        CHECK(cuda_on_host.blocks == cases[c].blocks, "%llu: %u", pass.count, cuda_on_host.blocks);
+        sum(WAGMA_F32, NULL, NULL, NULL, 0, 1, cases[c].count);
+        CHECK(launched == cases[c].blocks, "%zu: %u", cases[c].count, launched);
     }
     cuda_on_host = usual;
 }
 
-/* The status of a launch ends the call; an unknown type is one, and not a launch. */
+/* The status of a launch ends the call. */
 static void test_errors(void) {
     float x = 1, out = 2;
     const void *in[ARENA_N];
     double weights[ARENA_N];
     for (int k = 0; k < ARENA_N; k++)
         in[k] = &x, weights[k] = 1;
-    cuda_on_host.fails = 35;
-    const int before = cuda_on_host.launches;
-    int status = reduce_cuda_sum(WAGMA_F32, &out, in, weights, ARENA_N, 1, 1, &x, NULL);
-    CHECK(status == 35 && cuda_on_host.launches == before + 1, "%d", status);
-    status = reduce_cuda_divided_copy(WAGMA_F32, &out, &x, 1, 1, NULL);
-    CHECK(status == 35, "%d", status);
-    cuda_on_host.fails = 0;
-    status = reduce_cuda_sum((wagma_dtype)DTYPES, &out, in, weights, 1, 1, 1, NULL, NULL);
-    CHECK(status == 1 && out == 2, "%d", status);
-}
-
-/* A copy keeps all bits, also those of a NaN, and takes no kernel; onto itself it is nothing. */
-static void test_copies(void) {
-    unsigned x = 0x7f812345, out = 0;
-    const int launches = cuda_on_host.launches, copies = cuda_on_host.copies;
-    divided_copy(WAGMA_F32, &out, &x, 1, 1);
-    CHECK(out == x, "%x", out);
-    divided_copy(WAGMA_F32, &x, &x, 1, 1);
-    divided_copy(WAGMA_F32, &out, &x, 1, 0);
-    CHECK(cuda_on_host.launches == launches && cuda_on_host.copies == copies + 1, "copies");
+    fails = 35;
+    const int before = launches;
+    const int status =
+        reduce_cuda_sum(WAGMA_F32, &out, in, weights, ARENA_N, 1, 1, &x, launch, NULL);
+    CHECK(status == 35 && launches == before + 1, "%d", status);
+    fails = 0;
 }
 
 static void test_scratch(void) {
@@ -221,7 +223,6 @@ int main(void) {
     RUN(test_passes);
     RUN(test_number_of_blocks);
     RUN(test_errors);
-    RUN(test_copies);
     RUN(test_scratch);
     return check_summary();
 }

@@ -11,7 +11,6 @@ cd "$(dirname "$0")/../.."
 exec </dev/null
 python=${PYTHON-$([ -x .venv/bin/python ] && echo "$PWD/.venv/bin/python" || command -v python3)}
 logs=${LOGS-build/gpu-logs}
-library=build/cuda/libwagma_cuda.so
 mkdir -p "$logs"
 summary=() failed=0
 
@@ -43,25 +42,13 @@ has() { "$python" -c "import $1" 2>/dev/null; }
 python_tests=(tests/gpu/test_*.py)
 
 # ---- compile -------------------------------------------------------------------------------------
-# What a GPU needs beside the PTX of the oldest is its own architecture.
-if ! "$python" -c 'import sys; sys.path.insert(0, "buildtools"); import cuda_library as c; sys.exit(not c.find())'; then
-    echo "There is no nvcc here (CUDA_HOME, PATH, the package nvidia-cuda-nvcc): nothing was compiled."
-    exit 0
-fi
-if command -v nvidia-smi >/dev/null && [ -z "${WAGMA_CUDA_ARCHITECTURES-}" ]; then
-    WAGMA_CUDA_ARCHITECTURES=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | xargs)
-    [ -n "$WAGMA_CUDA_ARCHITECTURES" ] && export WAGMA_CUDA_ARCHITECTURES || unset WAGMA_CUDA_ARCHITECTURES
-fi
-part compile-library 300 make -s PYTHON="$python" cuda || end
-part compile-tests 300 make -s -j"$(nproc)" PYTHON="$python" "${tests[@]/#/build/c/}" || end
-part compile-benchmark 60 cc -O2 -Icsrc tests/engine/bench_device.c csrc/kernels/dtypes.c \
-    -ldl -lm -o build/c/bench_device || end
+part compile 300 make -s -j"$(nproc)" PYTHON="$python" "${tests[@]/#/build/c/}" build/c/bench_device || end
 package=
 if [ ! -e "${python_tests[0]}" ]; then
     skip python "there is no tests/gpu/test_*.py"
 elif ! has pytest || ! has Cython; then
     skip python "$python has no pytest or no Cython"
-elif part compile-python 240 env WAGMA_CUDA=1 "$python" -m pip install -q --no-index --no-deps \
+elif part compile-python 240 "$python" -m pip install -q --no-index --no-deps \
     --no-build-isolation -e .; then
     package=1
 fi
@@ -72,7 +59,9 @@ if ! nvidia-smi -L >"$logs/gpus.log" 2>&1; then
 fi
 
 # ---- run -----------------------------------------------------------------------------------------
-export WAGMA_TEST_DEVICES=$PWD/$library
+# The C programs look for NVRTC where the linker does: here it may be a Python package.
+nvrtc=$("$python" -c 'import sys; sys.path.insert(0, "collectives"); import nvrtc; print(nvrtc.find())')
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${nvrtc%/*} WAGMA_TEST_GPUS=${WAGMA_TEST_GPUS-1}
 for test in "${tests[@]}"; do
     part "$test" 120 "build/c/$test" # each process begins CUDA, which takes a second
 done
@@ -85,7 +74,7 @@ fi
 
 [ -z "$package" ] || part python 150 "$python" -m pytest -q -rs "${python_tests[@]}"
 
-part bandwidth 60 build/c/bench_device "$library" 64
+part bandwidth 60 build/c/bench_device 64
 cat "$logs/gpus.log" "$logs/bandwidth.log"
 nvidia-smi --query-gpu=driver_version --format=csv,noheader | sort -u | sed 's/^/driver /'
 end

@@ -1,22 +1,32 @@
-/* Functions of the CUDA driver, which the runtime finds: the library is not linked with libcuda,
- * and so can be loaded where there is no driver. */
+/* Functions of the CUDA driver, libcuda.so.1. It is loaded when a GPU is opened for the first time:
+ * the engine is built and loaded without it. */
 #ifndef WAGMA_DEVICE_CUDA_DRIVER_H
 #define WAGMA_DEVICE_CUDA_DRIVER_H
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
 #include <stddef.h>
 
-/* X(name, parameters) */
+#include "device/cuda/abi.h"
+
+/* X(name, parameters): names as the driver exports them, with the version of the signature. */
 #define DRIVER_CALLS(X)                                                                            \
+    X(cuInit, (unsigned))                                                                          \
+    X(cuDriverGetVersion, (int *))                                                                 \
     X(cuGetErrorString, (CUresult, const char **))                                                 \
+    X(cuDeviceGetCount, (int *))                                                                   \
     X(cuDeviceGet, (CUdevice *, int))                                                              \
     X(cuDeviceGetName, (char *, int, CUdevice))                                                    \
-    X(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                       \
+    X(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                    \
     X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                 \
+    X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                          \
     X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
-    X(cuCtxPushCurrent, (CUcontext))                                                               \
-    X(cuCtxPopCurrent, (CUcontext *))                                                              \
+    X(cuCtxPushCurrent_v2, (CUcontext))                                                            \
+    X(cuCtxPopCurrent_v2, (CUcontext *))                                                           \
+    X(cuCtxEnablePeerAccess, (CUcontext, unsigned))                                                \
+    X(cuModuleLoadData, (CUmodule *, const void *))                                                \
+    X(cuModuleUnload, (CUmodule))                                                                  \
+    X(cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                 \
+    X(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+                       unsigned, CUstream, void **, void **))                                      \
     X(cuMemGetAllocationGranularity,                                                               \
       (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                   \
     X(cuMemCreate,                                                                                 \
@@ -31,19 +41,36 @@
       (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))       \
     X(cuMemImportFromShareableHandle,                                                              \
       (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                         \
-    X(cuMemGetAddressRange, (CUdeviceptr *, size_t *, CUdeviceptr))
+    X(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                             \
+    X(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                      \
+    X(cuMemFree_v2, (CUdeviceptr))                                                                 \
+    X(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                          \
+    X(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                     \
+    X(cuMemHostRegister_v2, (void *, size_t, unsigned))                                            \
+    X(cuMemHostUnregister, (void *))                                                               \
+    X(cuIpcGetMemHandle, (CUipcMemHandle *, CUdeviceptr))                                          \
+    X(cuIpcOpenMemHandle_v2, (CUdeviceptr *, CUipcMemHandle, unsigned))                            \
+    X(cuIpcCloseMemHandle, (CUdeviceptr))                                                          \
+    X(cuStreamCreate, (CUstream *, unsigned))                                                      \
+    X(cuStreamDestroy_v2, (CUstream))                                                              \
+    X(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                            \
+    X(cuEventCreate, (CUevent *, unsigned))                                                        \
+    X(cuEventDestroy_v2, (CUevent))                                                                \
+    X(cuEventRecord, (CUevent, CUstream))                                                          \
+    X(cuEventQuery, (CUevent))                                                                     \
+    X(cuEventSynchronize, (CUevent))                                                               \
+    X(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUstream))
 
 struct driver {
-#define DRIVER_FIELD(name, parameters) CUresult(CUDAAPI *name) parameters;
+#define DRIVER_FIELD(name, parameters) CUresult(*name) parameters;
     DRIVER_CALLS(DRIVER_FIELD)
 #undef DRIVER_FIELD
 };
 
-/* Functions of the driver that this process has, from driver_load() on. */
+/* The functions, from driver_load() on. */
 extern struct driver driver;
 
-/* Find the functions. cudaSuccess, or an error and the name of what failed. Repeated calls are
- * harmless. */
-cudaError_t driver_load(const char **what);
+/* Load the driver, once per process. WAGMA_OK or an error. */
+int driver_load(void);
 
 #endif

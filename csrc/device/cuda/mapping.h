@@ -1,5 +1,5 @@
 /* Memory that the driver's functions of virtual memory make and map, and how it is exported; or,
- * with CUDA IPC, the runtime's. All calls need the GPU's context. */
+ * with CUDA IPC, plain memory. All calls need the GPU's context. */
 #ifndef WAGMA_DEVICE_CUDA_MAPPING_H
 #define WAGMA_DEVICE_CUDA_MAPPING_H
 
@@ -19,8 +19,16 @@ struct cuda_memory {
     int descriptor; /* -1: none */
     /* by IPC */
     int by_ipc;
-    void *opened; /* what cudaIpcOpenMemHandle() returned */
+    CUdeviceptr opened; /* what cuIpcOpenMemHandle() returned */
 };
+
+static inline CUdeviceptr mapping_pointer(const void *memory) {
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
+static inline void *mapping_address(CUdeviceptr at) {
+    return (void *)(uintptr_t)at;
+}
 
 /* Find the unit of memory that is shared by descriptors, d->granularity. */
 int mapping_find_unit(struct cuda_device *d);

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "device/cuda/descriptors.h"
 #include "device/cuda/mapping.h"
 
@@ -22,7 +23,7 @@
 /* What device_record.words has. */
 enum { OWNER, ID, BYTES, BY_IPC, OFFSET, UUID, PROCESS = UUID + 2, HANDLE };
 _Static_assert(sizeof(CUuuid) == 2 * sizeof(uint64_t), "UUID");
-_Static_assert(HANDLE * sizeof(uint64_t) + sizeof(cudaIpcMemHandle_t) <= sizeof(device_record),
+_Static_assert(HANDLE * sizeof(uint64_t) + sizeof(CUipcMemHandle) <= sizeof(device_record),
                "HANDLE");
 
 /* `lock` guards the rest; `opening` is taken before it, by one rank at a time that opens memory: it
@@ -36,11 +37,11 @@ static pid_t owner_process;
 
 /* ---- how memory is shared -------------------------------------------------------------------- */
 
-static int draw_owner(struct cuda_device *d) {
+static int draw_owner(void) {
     if (owner != 0 && owner_process == getpid())
         return WAGMA_OK;
     if (getrandom(&owner, sizeof owner, 0) != (ssize_t)sizeof owner)
-        return d->device.error(WAGMA_ESYS, "getrandom(): %s", strerror(errno));
+        return error_set(WAGMA_ESYS, "getrandom(): %s", strerror(errno));
     owner |= 1;
     owner_process = getpid();
     return WAGMA_OK;
@@ -56,7 +57,7 @@ static int try_descriptors(struct cuda_device *d) {
     struct cuda_memory trial = {0};
     if (!attribute(d, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
         !attribute(d, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
-        return d->device.error(WAGMA_ESYS, "the GPU or its driver has no such memory");
+        return error_set(WAGMA_ESYS, "the GPU or its driver has no such memory");
     int status = mapping_find_unit(d);
     d->by_descriptor = 1;
     if (status == WAGMA_OK)
@@ -66,9 +67,8 @@ static int try_descriptors(struct cuda_device *d) {
         return status;
     mapping_end(&trial);
     const int error = descriptors_serve(owner);
-    return error == 0
-               ? WAGMA_OK
-               : d->device.error(WAGMA_ESYS, "no socket for descriptors: %s", strerror(error));
+    return error == 0 ? WAGMA_OK
+                      : error_set(WAGMA_ESYS, "no socket for descriptors: %s", strerror(error));
 }
 
 static int choose(struct cuda_device *d) {
@@ -77,7 +77,7 @@ static int choose(struct cuda_device *d) {
     if (asked && strcmp(asked, "ipc") == 0)
         return WAGMA_OK;
     if (asked && asked[0] && strcmp(asked, "vmm") != 0)
-        return d->device.error(WAGMA_EINVAL, SHARING_VARIABLE "=%s: must be vmm or ipc", asked);
+        return error_set(WAGMA_EINVAL, SHARING_VARIABLE "=%s: must be vmm or ipc", asked);
     const int status = try_descriptors(d);
     d->by_descriptor = status == WAGMA_OK;
     if (d->by_descriptor || status == WAGMA_ENOMEM || (asked && asked[0]))
@@ -87,7 +87,7 @@ static int choose(struct cuda_device *d) {
             stderr,
             "wagma: memory of GPU %d is shared by CUDA IPC, not by file descriptors (%s): a rank "
             "that ends takes its memory along; " SHARING_VARIABLE "=ipc hides this line\n",
-            d->gpu, cuda_said());
+            d->gpu, wagma_last_error());
     warned = 1;
     return WAGMA_OK;
 }
@@ -95,7 +95,7 @@ static int choose(struct cuda_device *d) {
 int cuda_sharing_begin(struct cuda_device *d) {
     pthread_mutex_lock(&opening);
     pthread_mutex_lock(&lock);
-    int status = draw_owner(d);
+    int status = draw_owner();
     if (status == WAGMA_OK)
         status = choose(d);
     devices += status == WAGMA_OK;
@@ -166,16 +166,16 @@ static void give_up(struct cuda_device *d, const void *at) {
 
 /* ---- this process's -------------------------------------------------------------------------- */
 
-static struct cuda_memory *new_memory(struct cuda_device *d) {
+static struct cuda_memory *new_memory(void) {
     struct cuda_memory *m = calloc(1, sizeof *m);
     if (!m)
-        (void)d->device.error(WAGMA_ENOMEM, "no memory of the host");
+        (void)error_set(WAGMA_ENOMEM, "no memory of the host");
     return m;
 }
 
 int cuda_alloc(wagma_device *device, size_t bytes, void **memory) {
     struct cuda_device *d = cuda_of(device);
-    struct cuda_memory *m = new_memory(d);
+    struct cuda_memory *m = new_memory();
     if (!m)
         return WAGMA_ENOMEM;
     int status = cuda_enter(d);
@@ -201,16 +201,16 @@ void cuda_free(wagma_device *device, void *memory) {
 
 static int export_ipc(struct cuda_device *d, const struct cuda_memory *m, device_record *record) {
     CUdeviceptr base = 0;
-    cudaIpcMemHandle_t handle;
+    CUipcMemHandle handle;
     size_t size;
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    status = cuda_check(d, cudaIpcGetMemHandle(&handle, m->at), "cudaIpcGetMemHandle()");
+    status = cuda_check(d, driver.cuIpcGetMemHandle(&handle, mapping_pointer(m->at)),
+                        "cuIpcGetMemHandle()");
     if (status == WAGMA_OK)
-        status = cuda_check_driver(
-            d, driver.cuMemGetAddressRange(&base, &size, (CUdeviceptr)(uintptr_t)m->at),
-            "cuMemGetAddressRange()");
+        status = cuda_check(d, driver.cuMemGetAddressRange_v2(&base, &size, mapping_pointer(m->at)),
+                            "cuMemGetAddressRange()");
     record->words[OFFSET] = (uint64_t)(uintptr_t)m->at - base;
     memcpy(&record->words[HANDLE], &handle, sizeof handle);
     return cuda_leave(status);
@@ -222,7 +222,7 @@ int cuda_export(wagma_device *device, void *memory, device_record *record) {
     const struct cuda_memory *m = find_address(memory);
     pthread_mutex_unlock(&lock);
     if (!m)
-        return device->error(WAGMA_EINVAL, "GPU %d: %p is no memory of alloc()", d->gpu, memory);
+        return error_set(WAGMA_EINVAL, "GPU %d: %p is no memory of alloc()", d->gpu, memory);
     *record = (device_record){{[OWNER] = m->owner,
                                [ID] = m->id,
                                [BYTES] = m->bytes,
@@ -240,28 +240,27 @@ static int check_reach(struct cuda_device *d, int gpu) {
     if (gpu < 0 || gpu == d->gpu)
         return WAGMA_OK;
     const int status =
-        cuda_check(d, cudaDeviceCanAccessPeer(&can, d->gpu, gpu), "cudaDeviceCanAccessPeer()");
+        cuda_check(d, driver.cuDeviceCanAccessPeer(&can, d->gpu, gpu), "cuDeviceCanAccessPeer()");
     if (status != WAGMA_OK || can)
         return status;
-    return d->device.error(
-        WAGMA_ESYS,
-        "GPU %d (%s) cannot access the memory of GPU %d: use GPUs that NVLink or "
-        "one PCIe switch connects (nvidia-smi topo -p2p r), or one GPU for all "
-        "ranks; wagma does not copy through host memory yet, and instances of "
-        "MIG never reach each other",
-        d->gpu, d->device.name, gpu);
+    return error_set(WAGMA_ESYS,
+                     "GPU %d (%s) cannot access the memory of GPU %d: use GPUs that NVLink or "
+                     "one PCIe switch connects (nvidia-smi topo -p2p r), or one GPU for all "
+                     "ranks; wagma does not copy through host memory yet, and instances of "
+                     "MIG never reach each other",
+                     d->gpu, d->device.name, gpu);
 }
 
 static int import_descriptor(struct cuda_device *d, const device_record *record,
                              struct cuda_memory *m) {
     const int found = descriptors_ask(m->owner, m->id);
     if (found < 0)
-        return d->device.error(
-            WAGMA_ESYS, "process %lld %s: %s", (long long)record->words[PROCESS],
-            found == -ENOENT ? "does not have the memory any more, or has ended (ranks of one node "
+        return error_set(WAGMA_ESYS, "process %lld %s: %s", (long long)record->words[PROCESS],
+                         found == -ENOENT
+                             ? "does not have the memory any more, or has ended (ranks of one node "
                                "need one network namespace and one user)"
                              : "did not hand over its memory",
-            strerror(-found));
+                         strerror(-found));
     int status = cuda_enter(d);
     if (status == WAGMA_OK)
         status = cuda_leave(mapping_import(d, found, m));
@@ -270,20 +269,21 @@ static int import_descriptor(struct cuda_device *d, const device_record *record,
 }
 
 static int import_ipc(struct cuda_device *d, const device_record *record, struct cuda_memory *m) {
-    cudaIpcMemHandle_t handle;
+    CUipcMemHandle handle;
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
     memcpy(&handle, &record->words[HANDLE], sizeof handle);
-    status = cuda_check(d, cudaIpcOpenMemHandle(&m->opened, handle, cudaIpcMemLazyEnablePeerAccess),
-                        "cudaIpcOpenMemHandle()");
+    status = cuda_check(
+        d, driver.cuIpcOpenMemHandle_v2(&m->opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+        "cuIpcOpenMemHandle()");
     if (status == WAGMA_OK)
-        m->at = (unsigned char *)m->opened + record->words[OFFSET];
+        m->at = mapping_address(m->opened + record->words[OFFSET]);
     return cuda_leave(status);
 }
 
 static int import(struct cuda_device *d, const device_record *record, void **memory) {
-    struct cuda_memory *m = new_memory(d);
+    struct cuda_memory *m = new_memory();
     CUuuid uuid;
     if (!m)
         return WAGMA_ENOMEM;
@@ -334,7 +334,7 @@ static int open_other(struct cuda_device *d, const device_record *record, void *
     if (m)
         return status;
     if (own)
-        return d->device.error(WAGMA_ESYS, "GPU %d: the memory has been freed", d->gpu);
+        return error_set(WAGMA_ESYS, "GPU %d: the memory has been freed", d->gpu);
     return import(d, record, memory);
 }
 
@@ -350,13 +350,14 @@ int cuda_pin(wagma_device *device, void *memory, size_t bytes) {
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    return cuda_leave(cuda_check(d, cudaHostRegister(memory, bytes, cudaHostRegisterPortable),
-                                 "cudaHostRegister()"));
+    return cuda_leave(
+        cuda_check(d, driver.cuMemHostRegister_v2(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE),
+                   "cuMemHostRegister()"));
 }
 
 void cuda_unpin(wagma_device *device, void *memory) {
     const int entered = cuda_enter(cuda_of(device));
-    (void)cudaHostUnregister(memory);
+    (void)driver.cuMemHostUnregister(memory);
     cuda_leave_if(entered);
 }
 

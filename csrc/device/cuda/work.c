@@ -1,13 +1,12 @@
 /* Streams, events, copies and sums. See device.h. */
-#include "device/cuda/device.h"
+#include "device/cuda/mapping.h"
 #include "kernels/cuda/reduce_cuda.h"
 
 /* Events are only waited for: without times, and a thread that waits for one sleeps. */
-enum { EVENT_FLAGS = cudaEventDisableTiming | cudaEventBlockingSync };
+enum { EVENT_FLAGS = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC };
 
-static int new_event(struct cuda_device *d, cudaEvent_t *event) {
-    return cuda_check(d, cudaEventCreateWithFlags(event, EVENT_FLAGS),
-                      "cudaEventCreateWithFlags()");
+static int new_event(struct cuda_device *d, CUevent *event) {
+    return cuda_check(d, driver.cuEventCreate(event, EVENT_FLAGS), "cuEventCreate()");
 }
 
 int cuda_work_begin(struct cuda_device *d) {
@@ -15,7 +14,7 @@ int cuda_work_begin(struct cuda_device *d) {
 }
 
 void cuda_work_end(struct cuda_device *d) {
-    (void)cudaEventDestroy(d->waited);
+    (void)driver.cuEventDestroy_v2(d->waited);
 }
 
 /* ---- streams and events ---------------------------------------------------------------------- */
@@ -23,24 +22,24 @@ void cuda_work_end(struct cuda_device *d) {
 /* It waits for no other stream, not for the legacy default stream either. */
 static int stream_new(wagma_device *device, void **stream) {
     struct cuda_device *d = cuda_of(device);
-    cudaStream_t made = NULL;
+    CUstream made = NULL;
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    const cudaError_t error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+    const CUresult error = driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     *stream = made;
-    return cuda_leave(cuda_check(d, error, "cudaStreamCreateWithFlags()"));
+    return cuda_leave(cuda_check(d, error, "cuStreamCreate()"));
 }
 
 static void stream_free(wagma_device *device, void *stream) {
     const int entered = cuda_enter(cuda_of(device));
-    (void)cudaStreamDestroy(stream);
+    (void)driver.cuStreamDestroy_v2(stream);
     cuda_leave_if(entered);
 }
 
 static int event_new(wagma_device *device, void **event) {
     struct cuda_device *d = cuda_of(device);
-    cudaEvent_t made = NULL;
+    CUevent made = NULL;
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
@@ -51,7 +50,7 @@ static int event_new(wagma_device *device, void **event) {
 
 static void event_free(wagma_device *device, void *event) {
     const int entered = cuda_enter(cuda_of(device));
-    (void)cudaEventDestroy(event);
+    (void)driver.cuEventDestroy_v2(event);
     cuda_leave_if(entered);
 }
 
@@ -60,8 +59,8 @@ static int record(wagma_device *device, void *event, void *stream) {
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    return cuda_leave(cuda_check(d, cudaEventRecord(event, stream),
-                                 "cudaEventRecord() on a stream, which has to be of this GPU and "
+    return cuda_leave(cuda_check(d, driver.cuEventRecord(event, stream),
+                                 "cuEventRecord() on a stream, which has to be of this GPU and "
                                  "not destroyed"));
 }
 
@@ -70,8 +69,8 @@ static int wait_for(wagma_device *device, void *stream, void *event) {
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    return cuda_leave(cuda_check(d, cudaStreamWaitEvent(stream, event, 0),
-                                 "cudaStreamWaitEvent() on a stream, which has to be of this GPU "
+    return cuda_leave(cuda_check(d, driver.cuStreamWaitEvent(stream, event, 0),
+                                 "cuStreamWaitEvent() on a stream, which has to be of this GPU "
                                  "and not destroyed"));
 }
 
@@ -80,10 +79,9 @@ static int query(wagma_device *device, void *event) {
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    const cudaError_t error = cudaEventQuery(event);
-    if (error != cudaErrorNotReady)
-        return cuda_leave(cuda_check(d, error, "cudaEventQuery(), or work before the event"));
-    (void)cudaGetLastError();
+    const CUresult error = driver.cuEventQuery(event);
+    if (error != CUDA_ERROR_NOT_READY)
+        return cuda_leave(cuda_check(d, error, "cuEventQuery(), or work before the event"));
     return cuda_leave(WAGMA_INPROGRESS);
 }
 
@@ -92,10 +90,10 @@ static int synchronise(wagma_device *device, void *stream) {
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    status = cuda_check(d, cudaEventRecord(d->waited, stream), "cudaEventRecord()");
+    status = cuda_check(d, driver.cuEventRecord(d->waited, stream), "cuEventRecord()");
     if (status == WAGMA_OK)
-        status = cuda_check(d, cudaEventSynchronize(d->waited),
-                            "cudaEventSynchronize(), or work before the event");
+        status = cuda_check(d, driver.cuEventSynchronize(d->waited),
+                            "cuEventSynchronize(), or work before the event");
     return cuda_leave(status);
 }
 
@@ -106,28 +104,46 @@ static int copy(wagma_device *device, void *stream, void *out, const void *in, s
     const int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    return cuda_leave(cuda_check(d, cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, stream),
-                                 "cudaMemcpyAsync()"));
+    return cuda_leave(cuda_check(
+        d, driver.cuMemcpyAsync(mapping_pointer(out), mapping_pointer(in), bytes, stream),
+        "cuMemcpyAsync()"));
+}
+
+struct queue {
+    struct cuda_device *device;
+    CUstream stream;
+};
+
+static int launch(void *context, wagma_dtype dtype, const reduce_pass *pass, unsigned blocks) {
+    const struct queue *q = context;
+    void *arguments[] = {(void *)(uintptr_t)pass};
+    return cuda_check(q->device,
+                      driver.cuLaunchKernel(q->device->kernel[dtype], blocks, 1, 1,
+                                            REDUCE_BLOCK_THREADS, 1, 1, 0, q->stream, arguments,
+                                            NULL),
+                      "cuLaunchKernel()");
 }
 
 /* The scratch of a sum of many arrays belongs to the stream: it is free again behind the sum. */
 static int sum(wagma_device *device, void *stream, wagma_dtype dtype, void *out,
                const void *const *in, const double *weights, int n, double divisor, size_t count) {
     struct cuda_device *d = cuda_of(device);
+    struct queue queue = {d, stream};
     const size_t bytes = reduce_cuda_scratch(dtype, n, count);
-    void *scratch = NULL;
+    CUdeviceptr scratch = 0;
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
     if (bytes > 0)
-        status = cuda_check(d, cudaMallocAsync(&scratch, bytes, stream), "cudaMallocAsync()");
+        status =
+            cuda_check(d, driver.cuMemAllocAsync(&scratch, bytes, stream), "cuMemAllocAsync()");
     if (status == WAGMA_OK)
-        status = cuda_check(
-            d, reduce_cuda_sum(dtype, out, in, weights, n, divisor, count, scratch, stream),
-            "the launch of a sum");
+        status = reduce_cuda_sum(dtype, out, in, weights, n, divisor, count,
+                                 mapping_address(scratch), launch, &queue);
     if (scratch) {
-        const int freed = cuda_check(d, cudaFreeAsync(scratch, stream), "cudaFreeAsync()");
-        status = status == WAGMA_OK ? freed : status;
+        const CUresult error = driver.cuMemFreeAsync(scratch, stream);
+        if (status == WAGMA_OK)
+            status = cuda_check(d, error, "cuMemFreeAsync()");
     }
     return cuda_leave(status);
 }

@@ -8,7 +8,8 @@
 #ifndef WAGMA_KERNELS_CUDA_PASS_H
 #define WAGMA_KERNELS_CUDA_PASS_H
 
-enum { REDUCE_PASS_INPUTS = 64 };
+enum { REDUCE_PASS_INPUTS = 64, REDUCE_BLOCK_THREADS = 256 };
+enum { REDUCE_PACK_BYTES = 16 }; /* of the widest access, of a thread at a time */
 
 /* A number in the accumulation type: `whole` of integers, modulo 2^64. */
 typedef union reduce_number {

@@ -1,8 +1,11 @@
 /* Sums as passes: what each launch of a kernel reads, and where the sum so far is kept. */
 #include "kernels/cuda/reduce_cuda.h"
 
-#include "kernels/cuda/launch.h"
 #include "kernels/reduce_level.h"
+
+/* Blocks take turns on the multiprocessors. So many do that evenly on every GPU, and are still few
+ * enough to begin quickly. */
+enum { MOST_BLOCKS = 16384 };
 
 size_t reduce_cuda_scratch(wagma_dtype dtype, int n, size_t count) {
     const size_t size = reduce_dtype_size(dtype);
@@ -23,8 +26,16 @@ static void set_divisor(reduce_pass *pass, wagma_dtype dtype, double divisor) {
     pass->divide = job.divide;
 }
 
+/* A grid has a thread for each pack, as far as there are so many. */
+static unsigned blocks_for(wagma_dtype dtype, size_t count) {
+    const size_t elements = REDUCE_BLOCK_THREADS * REDUCE_PACK_BYTES / reduce_dtype_size(dtype);
+    const size_t blocks = (count - 1) / elements + 1;
+    return blocks < MOST_BLOCKS ? (unsigned)blocks : MOST_BLOCKS;
+}
+
 int reduce_cuda_sum(wagma_dtype dtype, void *out, const void *const *in, const double *weights,
-                    int n, double divisor, size_t count, void *scratch, void *stream) {
+                    int n, double divisor, size_t count, void *scratch, reduce_cuda_launch *launch,
+                    void *context) {
     reduce_pass pass = {.count = count};
     int k = 0, status = 0;
     set_divisor(&pass, dtype, divisor);
@@ -40,18 +51,8 @@ int reduce_cuda_sum(wagma_dtype dtype, void *out, const void *const *in, const d
             set_divisor(&pass, dtype, 1);
         pass.last = k == n;
         pass.out = pass.last ? out : scratch;
-        status = reduce_launch(dtype, &pass, stream);
+        status = launch(context, dtype, &pass, blocks_for(dtype, count));
         pass.before = scratch;
     }
     return status;
-}
-
-int reduce_cuda_divided_copy(wagma_dtype dtype, void *out, const void *x, double divisor,
-                             size_t count, void *stream) {
-    const double weight = 1;
-    if (divisor != 1 && !reduce_dtype_is_integer(dtype))
-        return reduce_cuda_sum(dtype, out, &x, &weight, 1, divisor, count, NULL, stream);
-    if (out == x || count == 0)
-        return 0;
-    return reduce_launch_copy(out, x, count * reduce_dtype_size(dtype), stream);
 }

@@ -1,17 +1,11 @@
-/* The kernels' body: weighted sums as in kernels/reduce.h, in CUDA C++.
+/* The kernels: weighted sums as in kernels/reduce.h, in CUDA C++.
  *
- * Three compilers take this file:
+ * Two compilers take this file:
  *
- *   nvcc    launch.cu includes it.
+ *   NVRTC   at run time, for the GPU that is there (device/cuda/nvrtc.c). text.c has this text and
+ *           that of pass.h; no other header is needed.
  *   g++     The tests' stand-ins (tests/engine/cuda_on_host.h) define what CUDA has and C++ has
  *           not, and run the kernels thread by thread.
- *   NVRTC   With the folder csrc/ as include path; no other header is needed. From CuPy:
- *
- *       module = cupy.RawModule(code='#include "kernels/cuda/sum.cuh"', backend="nvrtc",
- *                               options=("-std=c++14", "-fmad=false", "-I" + csrc),
- *                               name_expressions=["weighted_sum<element_f32>"])
- *       kernel = module.get_function("weighted_sum<element_f32>")
- *       kernel((blocks,), (256,), (one_pass,))    # a numpy scalar with the fields of reduce_pass
  *
  * Bits: the order of the operations is that of the CPU kernels, and each operation is rounded by
  * itself. So -fmad=false is needed, and the defaults -ftz=false, -prec-div=true. Every NaN becomes
@@ -25,8 +19,6 @@
 #define WAGMA_KERNELS_CUDA_SUM_CUH
 
 #include "kernels/cuda/pass.h"
-
-const unsigned BLOCK_THREADS = 256; /* what users launch; a kernel works with any number */
 
 #ifdef __CUDACC__
 static __device__ float f16_to_f32(unsigned short h) {
@@ -95,11 +87,9 @@ typedef element_whole<unsigned long long> element_i64;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-const size_t PACK_BYTES = 16; /* of the widest access */
-
 /* N numbers, which are loaded and stored at once where they are aligned. */
 template <class T, int N>
-struct alignas(N * sizeof(T) < PACK_BYTES ? N * sizeof(T) : PACK_BYTES) pack {
+struct alignas(N * sizeof(T) < REDUCE_PACK_BYTES ? N * sizeof(T) : (size_t)REDUCE_PACK_BYTES) pack {
     T x[N];
 };
 
@@ -169,12 +159,12 @@ template <class E, int N> static __device__ void sum_at(const reduce_pass &pass,
 }
 
 /* A pass, by a grid of any size. */
-template <class E> __global__ void weighted_sum(const reduce_pass pass) {
-    const int N = PACK_BYTES / sizeof(typename E::stored);
+template <class E> static __device__ void weighted_sum(const reduce_pass &pass) {
+    const int N = REDUCE_PACK_BYTES / sizeof(typename E::stored);
     const size_t thread = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     const size_t threads = (size_t)gridDim.x * blockDim.x;
     const size_t address = (size_t)(pass.n > 0 ? pass.in[0] : pass.out);
-    const size_t to_boundary = -address % PACK_BYTES / sizeof(typename E::stored);
+    const size_t to_boundary = -address % REDUCE_PACK_BYTES / sizeof(typename E::stored);
     const size_t head = to_boundary < pass.count ? to_boundary : pass.count;
     const size_t packs = (pass.count - head) / N;
     for (size_t p = thread; p < packs; p += threads)
@@ -183,5 +173,17 @@ template <class E> __global__ void weighted_sum(const reduce_pass pass) {
     for (size_t i = thread; i < pass.count - packs * N; i += threads)
         sum_at<E, 1>(pass, i < head ? i : i + packs * N);
 }
+
+#define KERNEL(dtype, element)                                                                     \
+    extern "C" __global__ void weighted_sum_##dtype(const reduce_pass pass) {                      \
+        weighted_sum<element>(pass);                                                               \
+    }
+KERNEL(float32, element_f32)
+KERNEL(float64, element_f64)
+KERNEL(float16, element_f16)
+KERNEL(bfloat16, element_bf16)
+KERNEL(int32, element_i32)
+KERNEL(int64, element_i64)
+#undef KERNEL
 
 #endif

@@ -55,7 +55,7 @@ def clean_environment(**variables: str) -> dict[str, str]:
     """No compiler wrapper, no Python path: what a user has who installed no MPI; and these."""
     folders = os.environ["PATH"].split(os.pathsep)
     path = os.pathsep.join(f for f in folders if not (Path(f) / "mpicc").exists())
-    left_out = {"PYTHONPATH", "MPICC", "WAGMA_MPICC", "WAGMA_MPI", "WAGMA_CUDA", "VIRTUAL_ENV"}
+    left_out = {"PYTHONPATH", "MPICC", "WAGMA_MPICC", "WAGMA_MPI", "VIRTUAL_ENV"}
     kept = {k: v for k, v in os.environ.items() if k not in left_out}
     return kept | {"PATH": path} | variables
 

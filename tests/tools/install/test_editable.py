@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.install, pytest.mark.long]
 @pytest.fixture(scope="module")
 def editable(tmp_path_factory, compiler) -> Installation:
     where = tmp_path_factory.mktemp("editable")
-    return Installation(where, compiler, editable=True, WAGMA_MPI="none", WAGMA_CUDA="0")
+    return Installation(where, compiler, editable=True, WAGMA_MPI="none")
 
 
 def test_without_an_mpi_the_command_that_builds_the_transport_is_told(editable):
@@ -24,13 +24,9 @@ def test_without_an_mpi_the_command_that_builds_the_transport_is_told(editable):
     told = shlex.split(re.search(r"WAGMA_MPICC=.*$", message)[0])
     variable, *command = told
     mpicc = variable.removeprefix("WAGMA_MPICC=")
-    variables = {"WAGMA_MPICC": mpicc, "WAGMA_CUDA": "0", "CC": editable.compiler}
+    variables = {"WAGMA_MPICC": mpicc, "CC": editable.compiler}
     output(*command, cwd=editable.empty, **variables)
     assert '"wagma_transport"' in output(editable.python, "-c", CONNECT, cwd=editable.empty)
-
-
-def test_without_the_cuda_kernels_when_told(editable):
-    assert not list(editable.clone.rglob("libwagma_cuda*"))
 
 
 def test_editable_from_an_empty_folder(editable):
