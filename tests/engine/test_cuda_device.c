@@ -98,6 +98,43 @@ static void expect_gone(wagma_device *d, const device_record *record) {
     _exit(1);
 }
 
+/* Processes may count GPUs in different orders (CUDA_VISIBLE_DEVICES): the same GPU is reached, and
+ * another one, if GPUs do not reach each other, is not. */
+static void borrow_reversed(exchange *e) {
+    wagma_device *same, *other;
+    void *memory;
+    fake->reversed = 1;
+    fake->peers = 0;
+    MUST(wagma_device_open(NULL, 1, &same));
+    MUST(wagma_device_open(NULL, 0, &other));
+    await_stage(e, 1);
+    MUST(same->calls->open(same, &e->record[0], &memory));
+    same->calls->close(same, memory);
+    if (other->calls->open(other, &e->record[0], &memory) != WAGMA_ESYS ||
+        !strstr(wagma_last_error(), "GPU 0 (fake GPU (0)) cannot access the memory of GPU 1"))
+        fprintf(stderr, "another GPU: %s\n", wagma_last_error()), _exit(1);
+    atomic_store(&e->stage, 4);
+    wagma_device_close(other);
+    wagma_device_close(same);
+    _exit(fake->left != 0);
+}
+
+static void test_same_gpu_by_another_number(void) {
+    exchange *e = mmap(NULL, sizeof *e, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child[2];
+    int status;
+    for (int k = 0; k < 2; k++) {
+        child[k] = fork();
+        if (child[k] == 0 && k == 0)
+            own(e, 0);
+        if (child[k] == 0)
+            borrow_reversed(e);
+    }
+    for (int k = 2; k-- > 0;)
+        CHECK(waitpid(child[k], &status, 0) == child[k] && status == 0, "%d: %#x", k, status);
+    munmap(e, sizeof *e);
+}
+
 static void borrow(exchange *e, int is_killed) {
     static float x[COUNT], expected[COUNT];
     wagma_device *d;
@@ -305,6 +342,22 @@ static void test_each_call_fails(void) {
     CHECK(status == WAGMA_OK, "%s", wagma_last_error());
 }
 
+/* What fails after the first failure does not replace its words. */
+static void test_first_error_is_kept(void) {
+    static const char *const calls[] = {"cuLaunchKernel", "cuEventRecord", "cuMemAllocAsync"};
+    for (int c = 0; c < 3; c++) {
+        made m = {0};
+        fake->breaks = calls[c];
+        EXPECT(play(&m) == WAGMA_ESYS && strstr(wagma_last_error(), calls[c]), "%s: %s", calls[c],
+               wagma_last_error());
+        fake->breaks = NULL;
+        fake->is_broken = 0;
+        end(&m);
+        expect_nothing_left();
+    }
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void expect_no_device(int gpu, const char *says) {
@@ -380,6 +433,26 @@ static void test_nvrtc_is_newer_than_the_driver(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
 }
 
+/* A stream that its owner has destroyed is an error of the next call, and of none that needs other
+ * streams. */
+static void test_destroyed_stream(void) {
+    made m = {0};
+    void *gone;
+    CHECK(play(&m) == WAGMA_OK, "%s", wagma_last_error());
+    CHECK(m.d->calls->stream_new(m.d, &gone) == WAGMA_OK, "%s", wagma_last_error());
+    m.d->calls->stream_free(m.d, gone);
+    EXPECT(m.d->calls->record(m.d, m.event, gone) == WAGMA_ESYS &&
+               strstr(wagma_last_error(), "has to be of this GPU and not destroyed"),
+           "%s", wagma_last_error());
+    EXPECT(m.d->calls->wait(m.d, gone, m.event) == WAGMA_ESYS &&
+               strstr(wagma_last_error(), "has to be of this GPU and not destroyed"),
+           "%s", wagma_last_error());
+    EXPECT(await(&m) == WAGMA_OK, "%s", wagma_last_error());
+    end(&m);
+    expect_nothing_left();
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 /* GPUs that do not reach each other. */
 static void test_no_peer_access(void) {
     made m = {0};
@@ -399,6 +472,8 @@ int main(void) {
         RUN(test_nvrtc_is_newer_than_the_driver);
     RUN(test_owner_is_killed); /* first: CUDA does not survive a fork */
     RUN(test_ipc);
+    if (fake)
+        RUN(test_same_gpu_by_another_number);
     RUN(test_script);
     setenv("WAGMA_CUDA_SHARING", "ipc", 1);
     RUN(test_script);
@@ -408,6 +483,8 @@ int main(void) {
         RUN(test_refused);
         RUN(test_cache);
         RUN(test_no_peer_access);
+        RUN(test_first_error_is_kept);
+        RUN(test_destroyed_stream);
     }
     return check_summary();
 }

@@ -32,6 +32,9 @@ struct cuda_fake *cuda_fake(void) {
 int fake_fails(const char *call) {
     int left = fake.fails;
     fake.calls++;
+    fake.is_broken |= fake.breaks && strcmp(call, fake.breaks) == 0;
+    if (fake.is_broken)
+        return 1;
     while (left > 0 && !atomic_compare_exchange_weak(&fake.fails, &left, left - 1))
         ;
     if (left == 1)
@@ -91,7 +94,7 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     FAKE_CALL(0);
-    memset(uuid, device + 1, sizeof *uuid);
+    memset(uuid, fake.reversed ? fake.gpus - device : device + 1, sizeof *uuid);
     return CUDA_SUCCESS;
 }
 

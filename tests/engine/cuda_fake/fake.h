@@ -15,10 +15,13 @@ struct cuda_fake {
     int arch;                   /* of the GPUs */
     int descriptors;            /* 0: its memory has none */
     int peers;                  /* 0: no GPU reaches another one's memory */
+    int reversed;               /* 1: this process counts the GPUs the other way round */
+    const char *breaks;         /* from this call on all fail, also those that end something */
     _Atomic int calls, fails;   /* which call fails from now on: 1 the next; 0: none */
     const char *_Atomic failed; /* its name */
-    _Atomic int left;           /* objects that are not freed */
-    _Atomic int compiled;       /* programs */
+    _Atomic int is_broken;
+    _Atomic int left;     /* objects that are not freed */
+    _Atomic int compiled; /* programs */
 };
 
 /* Return it, for a test that has the library open. */

@@ -56,24 +56,34 @@ struct CUevent_st {
     _Atomic int queries; /* until it is complete */
 };
 
+/* Of these the driver knows which there are. */
+static struct CUstream_st { _Atomic int is_there; } streams[4096];
+
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     FAKE_CALL(1);
-    if (flags != CU_STREAM_NON_BLOCKING || !(*stream = malloc(1)))
+    if (flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
+    for (*stream = streams; atomic_exchange(&(*stream)->is_there, 1); ++*stream)
+        if (*stream == streams + 4095)
+            return CUDA_ERROR_OUT_OF_MEMORY;
     fake.left++;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
-    free(stream);
+    stream->is_there = 0;
     fake.left--;
     return CUDA_SUCCESS;
 }
 
+static int is_stream(CUstream stream) {
+    return !stream || stream->is_there;
+}
+
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-    (void)stream, (void)event, (void)flags;
+    (void)event, (void)flags;
     FAKE_CALL(1);
-    return CUDA_SUCCESS;
+    return is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
@@ -92,8 +102,9 @@ CUresult cuEventDestroy_v2(CUevent event) {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-    (void)stream;
     FAKE_CALL(1);
+    if (!is_stream(stream))
+        return CUDA_ERROR_INVALID_HANDLE;
     event->queries = 2;
     return CUDA_SUCCESS;
 }
@@ -152,5 +163,5 @@ CUresult cuMemFreeAsync(CUdeviceptr memory, CUstream stream) {
     (void)stream;
     free(address(memory));
     fake.left--;
-    return CUDA_SUCCESS;
+    return fake.is_broken ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
