@@ -28,6 +28,7 @@ COLOURS = {
     "dropcompute-local": PURPLE,
     "dropcompute": VERMILION,
     "anytime": VERMILION,
+    "auto": GREEN,
     "local": PURPLE,
     "diloco": PURPLE,
     "dpsgd": GREEN,
