@@ -21,10 +21,12 @@ from wagma.report.records import (
     Measured,
     Point,
     Run,
+    Simulation,
     Summaries,
     Trace,
     Training,
 )
+from wagma.simulate.rows import cells
 from wagma.trace.files import FORMAT, Timeline, TraceError, check_one_run, parse
 from wagma.trace.summary import RankSummary
 
@@ -79,6 +81,18 @@ def read_goals(path: str, content: Mapping[str, Any]) -> Goals:
     if not rows:
         raise FormatError("its table has no rows")
     return Goals(path, rows)
+
+
+def read_simulation(path: str, content: Mapping[str, Any]) -> Simulation:
+    """Read a file of ``python -m wagma simulate --json``."""
+    rows, settings = content["rows"], content["settings"]
+    if not rows:
+        raise FormatError("it has no rows")
+    cells(rows)  # raises what `reading` expects where a figure is missing
+    for row in rows:
+        float(row["ideal"] + row["efficiency"])
+    times = settings["profile"] or f"{settings['compute']:g} s per step, {settings['imbalance']}"
+    return Simulation(path, f"{times}, network {settings['network']}", rows)
 
 
 # ---- trainings -----------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def _what(found: Found) -> str:
     counts = [
         (len(found.benchmarks), "benchmark", "benchmarks"),
         (len(found.goals), "table of goals", "tables of goals"),
+        (len(found.simulations), "file of simulations", "files of simulations"),
         (sum(len(each.runs) for each in found.trainings), "training", "trainings"),
         (kinds["timeline"], "timeline", "timelines"),
         (kinds["merged timelines"], "file of merged timelines", "files of merged timelines"),

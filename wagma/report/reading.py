@@ -10,6 +10,7 @@ from wagma.report.contents import (
     read_benchmark,
     read_goals,
     read_merged,
+    read_simulation,
     read_summaries,
     read_timeline,
     read_trace,
@@ -23,6 +24,7 @@ from wagma.trace.files import Timeline
 KINDS = {
     "benchmark": "python -m wagma bench KIND --format json > FILE",
     "goals": "python -m wagma bench table --json FILE",
+    "simulation": "python -m wagma simulate --json FILE",
     "training": "python -m wagma bench training --json FILE, python -m wagma demo --json FILE",
     "timeline": "WAGMA_TRACE=DIR python train.py",
     "merged timelines": "python -m wagma trace merge DIR -o FILE",
@@ -134,6 +136,7 @@ def _kind(content: Any) -> str:
 _KEYS = {
     "benchmark": {"schema_version", "settings", "points"},
     "goals": {"launches", "table"},
+    "simulation": {"wagma", "settings", "rows"},
     "training": {"imbalance", "settings", "runs", "measures"},
 }
 
@@ -158,6 +161,9 @@ _READERS: Mapping[str, Reader] = {
         read_benchmark(name, content)
     ),
     "goals": lambda found, name, content: found.goals.append(read_goals(name, content)),
+    "simulation": lambda found, name, content: found.simulations.append(
+        read_simulation(name, content)
+    ),
     "training": lambda found, name, content: found.trainings.append(read_training(name, content)),
     "merged timelines": lambda found, name, content: found.traces.append(
         read_merged(name, content)

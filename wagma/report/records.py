@@ -93,6 +93,15 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
+class Simulation:
+    """Rows of a simulation; `what`: the times that ranks compute, in words."""
+
+    path: str  # of the file
+    what: str
+    rows: Sequence[Mapping[str, Any]]  # see `wagma.simulate.rows`
+
+
+@dataclass(frozen=True)
 class Goals:
     """The rows of ``python -m wagma bench table --json``, as texts by column."""
 
@@ -191,6 +200,7 @@ class Found:
     skipped: list[Skipped] = field(default_factory=list)
     benchmarks: list[Benchmark] = field(default_factory=list)
     goals: list[Goals] = field(default_factory=list)
+    simulations: list[Simulation] = field(default_factory=list)
     trainings: list[Training] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     summaries: list[Summaries] = field(default_factory=list)

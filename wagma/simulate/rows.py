@@ -73,5 +73,9 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 def text(made: list[Row]) -> str:
     """Return the rows as a table."""
-    lines = [[cell(row) for cell in _COLUMNS.values()] for row in made]
-    return tables.aligned([list(_COLUMNS), *lines])
+    return tables.aligned(cells(made))
+
+
+def cells(made: list[Row]) -> list[list[str]]:
+    """Return a header, and the cells of the rows."""
+    return [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in made)]

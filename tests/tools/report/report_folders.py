@@ -11,6 +11,9 @@ from traces import call, content, event, span, write
 from wagma.benchmarks.samples import Point
 from wagma.benchmarks.settings import Settings
 from wagma.benchmarks.views.document import document
+from wagma.simulate import Workload, method
+from wagma.simulate.network import FREE
+from wagma.simulate.rows import rows
 from wagma.trace.files import parse
 from wagma.trace.merge import merge
 from wagma.trace.summary import summarize
@@ -102,6 +105,17 @@ def goals() -> Json:
     row = {"group": "small", "what": "4 B, in place", "ranks": 2, "goal": ">= 3x"}
     row |= {"measured": "4.2x", "verdict": "reached", "details": "1 us [1 us, 2 us]"}
     return {"launches": [], "table": [row], "environment": {"cpu": "A CPU", "cores": 2}}
+
+
+# ---- simulations ---------------------------------------------------------------------------------
+
+
+def simulated() -> Json:
+    methods = [method("allreduce"), method("wagma-nosync")]
+    work = [Workload.injected("paper:1:0.1", 0.1, ranks, 10) for ranks in (2, 4)]
+    made, _ = rows(methods, work, FREE, 1, lambda: None)
+    settings = {"profile": None, "compute": 0.1, "imbalance": "paper:1:0.1", "network": "none"}
+    return {"wagma": "0", "settings": settings, "rows": made}
 
 
 # ---- trainings -----------------------------------------------------------------------------------

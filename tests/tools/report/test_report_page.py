@@ -108,6 +108,7 @@ PARTS: dict[str, tuple[Callable[[], Any], set[str]]] = {
     "iallreduce": (made.hidden, {"overlap", "environment"}),
     "overlap": (made.paid, {"overlap", "environment"}),
     "goals": (made.goals, {"goals", "environment"}),
+    "simulation": (made.simulated, {"simulated"}),
     "one seed": (made.demo, {"throughput", "accuracy", "waiting", "environment"}),
     "training": (made.training, {"throughput", "accuracy", "staleness", "waiting", "environment"}),
     "merged": (made.merged, {"timeline"}),

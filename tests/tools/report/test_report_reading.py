@@ -15,6 +15,7 @@ def test_every_kind_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     made.everything(tmp_path)
     made.put(tmp_path, "later/merged.json", made.merged())
     made.put(tmp_path, "rows.json", made.summary())
+    made.put(tmp_path, "simulated.json", made.simulated())
     (tmp_path / "notes.txt").write_text("{")
     made.put(tmp_path, ".hidden/x.json", 1)
     made.put(tmp_path, ".x.json", 1)
@@ -26,6 +27,7 @@ def test_every_kind_is_known_by_what_is_in_it(tmp_path: Path) -> None:
         "iallreduce.json": "benchmark",
         "overlap.json": "benchmark",
         "rows.json": "summary of timelines",
+        "simulated.json": "simulation",
         "skew.json": "benchmark",
         "table.json": "goals",
         "training/demo.json": "training",
@@ -104,6 +106,11 @@ RANK = traces.content(0, made.events(0))
         ),
         (changed(made.goals(), "table", to=[]), "its table has no rows"),
         (changed(made.goals(), "table", 0, "goal", to=KeyError), "looks like a goals.*'goal'"),
+        (changed(made.simulated(), "rows", to=[]), "it has no rows"),
+        (
+            changed(made.simulated(), "rows", 0, "late", to=KeyError),
+            "looks like a simulation.*'late'",
+        ),
         (changed(made.training(), "runs", to=[]), "it has no runs"),
         (
             changed(made.training(), "runs", 0, "throughput", to=True),

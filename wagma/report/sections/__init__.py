@@ -10,6 +10,7 @@ from wagma.report.sections.delays import delays
 from wagma.report.sections.latency import latency, ratios
 from wagma.report.sections.learning import accuracy, staleness, waiting
 from wagma.report.sections.overlap import overlap
+from wagma.report.sections.simulated import simulated
 from wagma.report.sections.tables import environment, files, goals
 from wagma.report.sections.throughput import throughput
 from wagma.report.sections.timeline import timeline
@@ -26,6 +27,7 @@ _ALL: tuple[Callable[[Found], Section], ...] = (
     ratios,
     delays,
     overlap,
+    simulated,
     goals,
     environment,
     files,
