@@ -1,11 +1,15 @@
 """Trainings whose models are on GPUs; ranks share one GPU where there is one."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from documents import ROOT
+from documents import ROOT, blocks
 from launched import Launched
+from under_mpiexec import CLEAN, launcher
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
@@ -16,70 +20,92 @@ if not torch.cuda.is_available():
     pytest.skip("PyTorch cannot use the GPU", allow_module_level=True)
 
 SETUP = """
+import io, warnings
 import torch, wagma
 torch.set_num_threads(1)
 torch.cuda.set_device(rank % torch.cuda.device_count())
 torch.manual_seed(0)
 inputs = torch.randn(1024, 20, device="cuda")
 labels = (inputs @ torch.randn(20, device="cuda") > 0).long()
-model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)).cuda()
-inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 torch.manual_seed(1 + rank)
 
-def loss():
+def built():
+    return torch.nn.Sequential(
+        torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)
+    ).cuda()
+
+model = built()
+inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+def loss(model=model, inputs=inputs):
     batch = torch.randint(len(inputs), (64,), device="cuda")
     return torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
 
-def one_model():
+def train(opt, steps=100, loss=loss):
+    while opt.version < steps:
+        if not opt.pending:
+            opt.zero_grad()
+            loss().backward()
+        opt.step()
+
+def one_model(model=model, inputs=inputs, least=0.9):
     accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
-    assert accuracy > 0.9, accuracy
-    flat = torch.cat([one.detach().flatten() for one in model.parameters()]).cpu()
+    assert accuracy > least, accuracy
+    assert all(one.is_cuda for one in model.parameters())
+    flat = torch.cat([one.detach().flatten().float() for one in model.parameters()]).cpu()
     with SyncAllreduce(None, flat) as coll:
         mean = flat.clone()
         coll.allreduce(mean)
     torch.testing.assert_close(mean, flat, rtol=1e-6, atol=1e-7)
-    print("trained")
 """
 
-ALGORITHMS = {
-    "WAGMA": "wagma.WAGMA(None, sync_period=10)",
-    "ADPSGD": "wagma.ADPSGD(None)",
-    "AllreduceSGD": "wagma.AllreduceSGD(None)",
-    "buckets": "wagma.AllreduceSGD(None, bucket_bytes=512)",
-    "EagerSGD": "wagma.EagerSGD(None)",
-    "KSync": "wagma.KSync(None, 1)",
-    "LocalSGD": "wagma.LocalSGD(None, sync_period=5)",
-    "DPSGD": "wagma.DPSGD(None)",
-    "SGP": "wagma.SGP(None)",
-    "DiLoCo": "wagma.DiLoCo(None, sync_period=5)",
-}
+ALGORITHMS = (
+    "WAGMA(None, sync_period=10)",
+    "ADPSGD(None)",
+    "AllreduceSGD(None)",
+    "AllreduceSGD(None, bucket_bytes=512)",
+    "Auto(None, review_period=32)",
+    "Cannikin(None, (64, 256), epoch_steps=20, bucket_bytes=512)",
+    "EagerSGD(None)",
+    "KSync(None, 1)",
+    "KAsync(None, 1)",
+    "FastestK(None, 1)",
+    "LocalSGD(None, sync_period=5)",
+    "DPSGD(None)",
+    "SGP(None)",
+    "DiLoCo(None, sync_period=5)",
+)
 
 
 def trained(script: str, size: int = 2) -> None:
-    with Launched(size, SETUP + script) as ranks:
+    with Launched(size, SETUP + script + "\nprint('trained')\n") as ranks:
         assert ranks.outputs() == ["trained"] * size
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_algorithms_train_one_model(algorithm: str) -> None:
+def test_algorithms_train_one_model() -> None:
     trained(f"""
-with wagma.DistributedOptimizer(inner, {ALGORITHMS[algorithm]}, model=model) as opt:
-    while opt.version < 100:
-        opt.zero_grad()
-        loss().backward()
-        opt.step()
-    opt.synchronize()
-    assert all(one.is_cuda for one in model.parameters())
-one_model()
+for algorithm in {ALGORITHMS!r}:
+    try:
+        model = built()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        made = eval("wagma." + algorithm)
+        with wagma.DistributedOptimizer(inner, made, model=model) as opt:
+            train(opt, loss=lambda: loss(model))
+            opt.synchronize()
+            opt.stats()
+        one_model(model)
+    except BaseException as error:
+        error.add_note(algorithm)
+        raise
 """)
 
 
-@pytest.mark.parametrize("algorithm", ["WAGMA", "AllreduceSGD"])
+@pytest.mark.parametrize("algorithm", ["WAGMA(None, sync_period=10)", "AllreduceSGD(None)"])
 def test_mixed_precision(algorithm: str) -> None:
     """A gradient that overflows on one rank is left out, or skips the step on all."""
     trained(f"""
 scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
-with wagma.DistributedOptimizer(inner, {ALGORITHMS[algorithm]}, model=model) as opt:
+with wagma.DistributedOptimizer(inner, wagma.{algorithm}, model=model) as opt:
     while opt.version < 100:
         opt.zero_grad()
         with torch.autocast("cuda", dtype=torch.float16):
@@ -93,23 +119,137 @@ one_model()
 """)
 
 
-@pytest.mark.parametrize("options", ["foreach=True", "fused=True"])
-def test_optimizers_of_many_tensors(options: str) -> None:
-    trained(f"""
-inner = torch.optim.AdamW(model.parameters(), lr=0.01, {options})
-with wagma.DistributedOptimizer(inner, wagma.WAGMA(None, sync_period=10), model=model) as opt:
+def test_clipped_averages_of_scaled_gradients() -> None:
+    """An overflow of one rank is one of the average, which all skip."""
+    trained("""
+scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
+with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(None), model=model) as opt:
     while opt.version < 100:
         opt.zero_grad()
-        loss().backward()
-        opt.step()
+        with torch.autocast("cuda", dtype=torch.float16):
+            value = loss()
+        scaler.scale(value * (float("inf") if opt.version == 50 and rank == 1 else 1)).backward()
+        opt.average_gradients(scaler)
+        scaler.unscale_(opt)
+        norm = opt.clip_grad_norm_(1.0)
+        assert norm.is_cuda
+        scaler.step(opt)
+        scaler.update()
+    assert opt.stats()["passive_steps"] == 1, opt.stats()
     opt.synchronize()
+assert scaler.get_scale() == 2.0**9, scaler.get_scale()
 one_model()
 """)
+
+
+def test_models_and_optimizers() -> None:
+    """Buffers, memory formats, dtypes, groups, kernels of many tensors, compiled modules."""
+    trained("""
+images = torch.nn.functional.pad(inputs, (0, 5)).view(-1, 1, 5, 5)
+images = images.contiguous(memory_format=torch.channels_last)
+for dtype, optimizer, options in (
+    (torch.float32, torch.optim.SGD, {"momentum": 0.9, "lr": 0.05}),
+    (torch.float32, torch.optim.AdamW, {"foreach": True, "lr": 0.01}),
+    (torch.float32, torch.optim.AdamW, {"fused": True, "lr": 0.01}),
+    (torch.float32, torch.optim.AdamW, {"capturable": True, "lr": 0.01}),
+    (torch.bfloat16, torch.optim.SGD, {"momentum": 0.9, "lr": 0.05}),
+):
+    for algorithm in (wagma.WAGMA(None, sync_period=10), wagma.AllreduceSGD(None)):
+        model = torch.nn.Sequential(
+            *(torch.nn.Conv2d(1, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU()),
+            *(torch.nn.Conv2d(16, 16, 3), torch.nn.Flatten(), torch.nn.Linear(16, 2)),
+        ).to("cuda", dtype, memory_format=torch.channels_last)
+        seen = images.to(dtype)
+        rest = {"params": model[4:].parameters(), "lr": 0.02}
+        inner = optimizer([{"params": model[:4].parameters()}, rest], **options)
+        run = torch.compile(model, backend="aot_eager") if dtype == torch.float32 else model
+        with wagma.DistributedOptimizer(inner, algorithm, model=model) as opt:
+            train(opt, loss=lambda: loss(run, seen))
+            assert model[3].weight.is_contiguous(memory_format=torch.channels_last)
+            opt.synchronize(buffers=model.buffers())
+        assert opt.version == 101
+        model.eval()
+        one_model(model, seen, least=0.75)
+""")
+
+
+def test_checkpoints_move_between_gpu_and_host() -> None:
+    trained("""
+for algorithm in (
+    "DiLoCo(None, 5, overlap=True)", "KAsync(None, 1)", "FastestK(None, 1)", "Cannikin(None, 128)"
+):
+    def made(device):
+        model = built().to(device)
+        inner = torch.optim.AdamW(model.parameters(), lr=0.01)
+        made = eval("wagma." + algorithm)
+        return model, wagma.DistributedOptimizer(inner, made, model=model)
+    model, opt = made("cuda")
+    with opt:
+        train(opt, 23, lambda: loss(model))
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, file)
+    for place, device in (("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")):
+        file.seek(0)
+        saved = torch.load(file, map_location=place, weights_only=True)
+        model, opt = made(device)
+        with opt:
+            opt.load_state_dict(saved["optimizer"])
+            model.load_state_dict(saved["model"])
+            first = opt.version
+            train(opt, first + 12, lambda: torch.nn.functional.cross_entropy(
+                model(inputs.to(device)), labels.to(device)))
+            opt.synchronize()
+            for state in opt.state.values():
+                assert state["exp_avg"].device.type == device
+""")
+
+
+def test_a_step_reads_the_gpu_once() -> None:
+    """Beside what waits for other ranks: which gradients there are, scales and stop requests."""
+    trained("""
+with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(None), model=model) as opt:
+    train(opt, 5)
+    opt.zero_grad()
+    loss().backward()
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as waits:
+        warnings.simplefilter("always")
+        opt.step()
+    torch.cuda.set_sync_debug_mode("default")
+    assert len(waits) <= 1, [str(one.message) for one in waits]
+""")
+
+
+def test_parameter_servers() -> None:
+    """Over MPI, through pinned memory of the host."""
+    pytest.importorskip("mpi4py")
+    if shutil.which(launcher()[0]) is None:
+        pytest.skip(f"there is no {launcher()[0]}")
+    script = (
+        "from mpi4py import MPI\nfrom wagma.collectives import SyncAllreduce\n"
+        "rank = MPI.COMM_WORLD.rank\n"
+        + SETUP.replace("SyncAllreduce(None", "SyncAllreduce(MPI.COMM_WORLD")
+        + """
+for method in ("k-sync", "k-batch-async"):
+    algorithm = wagma.ParameterServerSGD(MPI.COMM_WORLD, method, k=2)
+    model = built()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with wagma.DistributedOptimizer(inner, algorithm, model=model) as opt:
+        train(opt, loss=lambda: loss(model))
+        opt.synchronize()
+    one_model(model)
+print("trained", flush=True)
+"""
+    )
+    command = [*launcher(), "-n", "3", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=CLEAN)
+    assert done.stdout.split() == ["trained"] * 3, done.stderr
 
 
 def test_dropcompute_times_the_work_of_the_gpu() -> None:
     """A micro-batch whose kernels take long ends the step, though its launch takes no time."""
     trained("""
+loss().backward()  # the first takes long
 policy = wagma.DropCompute(wagma.AllreduceSGD(None), micro_batches=4, threshold=0.05)
 with wagma.DistributedOptimizer(inner, policy, model=model) as opt:
     while opt.version < 40:
@@ -121,6 +261,29 @@ with wagma.DistributedOptimizer(inner, policy, model=model) as opt:
         opt.step()
     opt.synchronize()
     assert (opt.stats()["drop_rate"] > 0.1) == (rank == 1), opt.stats()
+one_model()
+""")
+
+
+def test_preempted_micro_batches_leave_no_trace() -> None:
+    trained("""
+loss().backward()  # the first takes long
+policy = wagma.DropCompute(
+    wagma.AllreduceSGD(None), micro_batches=4, threshold=0.05, preempt=True, correction="stochastic"
+)
+with wagma.DistributedOptimizer(inner, policy, model=model) as opt:
+    while opt.version < 40:
+        opt.zero_grad()
+        for number in opt.micro_batches(range(4)):
+            with opt.micro_batch():
+                if rank == 1 and number == 2 and opt.version >= 20:
+                    torch.cuda._sleep(400_000_000)
+                    for _ in range(20):
+                        model(inputs)
+                loss().backward()
+        opt.step()
+    opt.synchronize()
+    assert (opt.stats()["drop_rate"] > 0.2) == (rank == 1), opt.stats()
 one_model()
 """)
 
@@ -138,6 +301,29 @@ attempt(lambda: wagma.DistributedOptimizer(inner, OnHost(None), model=model))
         for output in ranks.outputs():
             assert "OnHost with parameters on cuda" in output
             assert "model.cpu()" in output
+
+
+def test_the_loops_of_the_documents() -> None:
+    """As they stand, with a model and data on the GPU."""
+    pages = ("training.md", "clipping.md", "parameters.md", "dropcompute.md")
+    codes = [code for page in pages for code in blocks(page, "python") if "sklearn" not in code]
+    assert len(codes) == 8
+    trained(f"""
+from torch.utils.data import DataLoader, TensorDataset
+for code in {codes!r}:
+    data = torch.randn(64, 4, device="cuda")
+    known = {{
+        "comm": None, "rank": rank, "size": size,
+        "loader": DataLoader(TensorDataset(data, data[:, :3].argmax(1)), batch_size=8),
+        "loss_function": torch.nn.functional.cross_entropy,
+        "model": torch.nn.Sequential(
+            *(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU()),
+            torch.nn.Linear(8, 3),
+        ).cuda(),
+    }}
+    exec(code.replace('"cpu"', '"cuda"'), known)
+    assert known["opt"].version >= 2
+""")
 
 
 def test_the_example_of_the_readme() -> None:

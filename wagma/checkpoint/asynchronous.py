@@ -47,7 +47,7 @@ class Writer:
 
 
 class Copies:
-    """Copy a state's tensors into memory that later copies reuse.
+    """Copy a state's tensors into memory that later copies reuse; those on GPUs to the host.
 
     Not thread-safe.
     """
@@ -55,6 +55,7 @@ class Copies:
     def __init__(self) -> None:
         self._memory: list[torch.Tensor] = []
         self._next = 0
+        self._devices: set[torch.device] = set()  # GPUs whose copies may be under way
 
     def copy(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of a state, valid until the next call.
@@ -63,16 +64,27 @@ class Copies:
             TypeError: see `snapshot`.
         """
         self._next = 0
+        self._devices = set()
         copied = snapshot(state, self._copy_tensor)
         del self._memory[self._next :]
+        for device in self._devices:
+            torch.cuda.current_stream(device).synchronize()
         return copied
 
     def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         place, self._next = self._next, self._next + 1
+        on_gpu = tensor.is_cuda and tensor.layout == torch.strided
+        if on_gpu:
+            self._devices.add(tensor.device)
         if place < len(self._memory) and _alike(self._memory[place], tensor):
-            return self._memory[place].copy_(tensor)
-        self._memory[place : place + 1] = [tensor.clone()]
-        return self._memory[place]
+            return self._memory[place].copy_(tensor, non_blocking=True)
+        if on_gpu:
+            copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
+            copy.copy_(tensor, non_blocking=True)
+        else:
+            copy = tensor.clone()
+        self._memory[place : place + 1] = [copy]
+        return copy
 
 
 def _alike(memory: torch.Tensor, tensor: torch.Tensor) -> bool:

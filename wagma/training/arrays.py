@@ -26,3 +26,48 @@ def copy_result(memory: torch.Tensor, result: npt.NDArray[Any] | DeviceArray) ->
         memory.copy_(from_dlpack(result))
     else:  # as bytes: numpy has no bfloat16
         memory.view(torch.uint8).numpy()[:] = result.view(np.uint8)
+
+
+class HostCopy:
+    """A tensor's content in host memory, as messages carry it; a tensor of the host is its own.
+
+    Args:
+        tensor: contiguous, on the CPU or on a GPU.
+        apart: whether `host` has memory of its own; None: on a GPU.
+
+    Attributes:
+        host: the content, pinned for a GPU. `fetch` writes it; whatever else writes it calls
+            `settle` before and `put` afterwards.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, tensor: torch.Tensor, *, apart: bool | None = None) -> None:
+        self._tensor = tensor
+        self._copied = None
+        self.host = tensor
+        if tensor.is_cuda if apart is None else apart:
+            self.host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        if tensor.is_cuda:
+            self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    def fetch(self) -> None:
+        """Copy the tensor's content to the host, after the work queued on the current stream."""
+        self._copy(self.host, self._tensor)
+        self.settle()
+
+    def put(self) -> None:
+        """Queue the copy of the host's content to the tensor on the current stream."""
+        self._copy(self._tensor, self.host)
+
+    def settle(self) -> None:
+        """Wait until no queued copy uses the host's content, asleep."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        if target is source:
+            return
+        target.copy_(source, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record(torch.cuda.current_stream(self._tensor.device))

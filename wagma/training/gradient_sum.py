@@ -8,6 +8,7 @@ import torch
 from torch.optim import Optimizer
 
 from wagma.collectives.parameter_server.member import Shard
+from wagma.training.arrays import HostCopy
 from wagma.training.flat import FlatParameters, Layout
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,17 +43,22 @@ def cut(layout: Layout, servers: int) -> list[tuple[int, int]]:
 class GradientSum:
     """Sum the gradients of the next version, and step with their mean.
 
-    Gradients have the format of `FlatGradients`; 16-bit gradients are summed in float32.
+    Gradients have the format of `FlatGradients`. They are summed on the host, 16-bit ones in
+    float32.
 
     Args:
         parameters: all parameters of the model.
+        model: of their flat tensor; fetched after a step.
         inner: the optimizer to step.
         own: (first, end) of this server's parameters.
     """
 
-    def __init__(self, parameters: FlatParameters, inner: Optimizer, own: tuple[int, int]) -> None:
+    def __init__(
+        self, parameters: FlatParameters, model: HostCopy, inner: Optimizer, own: tuple[int, int]
+    ) -> None:
         layout = parameters.layout
         self._parameters = parameters
+        self._model = model
         self._inner = inner
         self._own = own
         start, end = layout.span(*own)
@@ -89,11 +95,12 @@ class GradientSum:
         for index, parameter in enumerate(self._parameters.parameters):
             here = first <= index < last and present[index]
             mean = layout.slots[index].view(total) if here else None
-            parameter.grad = None if mean is None else mean.to(layout.dtype)
+            parameter.grad = None if mean is None else mean.to(layout.device, layout.dtype)
         with torch.enable_grad():
             self._inner.step()
         for parameter in self._parameters.parameters:
             parameter.grad = None
+        self._model.fetch()
 
     def drop(self) -> None:
         """Discard the sum."""

@@ -98,15 +98,16 @@ class Ranks:
         if here is not array:
             array.copy_(here)
 
-    def average(self, array: torch.Tensor) -> None:
+    def average(self, array: torch.Tensor, weight: float = 1.0) -> None:
         """Replace `array` by the mean over all ranks; collective, beside the training's versions.
 
         Args:
             array: contiguous, of one shape and floating dtype on all ranks, on any device.
+            weight: of this rank's array, >= 0.
         """
         here = array.cpu()
         with self._once(here, average=True, name="averages") as collective:
-            collective.allreduce(here)
+            collective.allreduce(here, weight)
         if here is not array:
             array.copy_(here)
 

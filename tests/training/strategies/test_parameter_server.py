@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from tiny import COMM, RANK, SIZE, batch, build_model, loss_of, on_all_ranks, va
 
 import wagma
 from wagma.collectives import MismatchError, PeerError
+from wagma.training.arrays import HostCopy
+from wagma.training.strategies import parameter_server
 
 METHODS = ("k-sync", "k-batch-sync", "k-async", "k-batch-async")
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -39,6 +42,14 @@ def train(opt: wagma.DistributedOptimizer, model: torch.nn.Module, steps: int) -
         opt.step()
 
 
+@pytest.fixture(params=[False, True], ids=["", "apart"])
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages have memory of their own, as where models are on GPUs."""
+    if request.param:
+        monkeypatch.setattr(parameter_server, "HostCopy", partial(HostCopy, apart=True))
+
+
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("servers", [1, 2])
 def test_all_learners_are_synchronous_sgd(servers: int) -> None:
     learners = SIZE - servers
@@ -59,6 +70,7 @@ def test_all_learners_are_synchronous_sgd(servers: int) -> None:
     assert len(set(on_all_ranks(result))) == 1
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_ends_with_one_model(method: str) -> None:
     k = max(1, (SIZE - 1) // 2)

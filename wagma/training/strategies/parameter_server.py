@@ -18,6 +18,8 @@ from wagma.collectives.parameter_server.server import Server
 from wagma.inject.checks import check_count
 from wagma.launch.environment import meeting_place
 from wagma.launch.logs import RankLogger
+from wagma.training.arrays import HostCopy
+from wagma.training.clock import Clock, Lead
 from wagma.training.closures import needs_closure
 from wagma.training.flat import FlatParameters
 from wagma.training.flat_gradients import FlatGradients
@@ -54,6 +56,8 @@ class ParameterServerSGD(Algorithm):
     because there are no averages. Register what has to happen once per version as a hook of the
     servers' inner step (``opt.register_step_post_hook(lambda *_: schedule.step())``).
 
+    Models on GPUs are copied to and from host memory, where the servers sum the gradients.
+
     `version` is the version of a rank's parameters. Gradients that arrive after other learners
     left their loops may make versions beyond the last one of a loop.
 
@@ -78,12 +82,12 @@ class ParameterServerSGD(Algorithm):
 
     wait_avoiding = True
     joins = False
+    _model: HostCopy  # the parameters
+    _gradient: HostCopy  # of a learner
     _where_to_clip = (
         "averages gradients on servers: clip this rank's own after backward() and before step(), "
         "or the mean, on a server, in a hook: opt.register_step_pre_hook(...)"
     )
-
-    on_gpus = False
 
     def __init__(
         self,
@@ -152,6 +156,7 @@ class ParameterServerSGD(Algorithm):
     def connect(self, parameters: FlatParameters) -> tuple[Collective, ...]:
         """Create this rank's side of the connection, a learner or a server."""
         self._began = self._ended = time.monotonic()
+        self._lead = Lead(Clock(parameters.layout.device))
         comm: Any = import_mpi().COMM_WORLD if self.comm == "auto" else self.comm
         ranks = PartialAllreduce(comm, torch.zeros(1), **self.waits)
         try:
@@ -168,16 +173,19 @@ class ParameterServerSGD(Algorithm):
         """Create the learner or the server that this rank is."""
         layout = parameters.layout
         shards = shards_of(layout, self.servers)
-        model = bytes_of(parameters.flat)
-        memory = torch.zeros(FlatGradients.size_for(layout), dtype=layout.dtype)
+        self._model = HostCopy(parameters.flat)
+        model = bytes_of(self._model.host)
+        size = FlatGradients.size_for(layout)
         if not self.is_server:
+            memory = torch.zeros(size, dtype=layout.dtype, device=layout.device)
             self._gradients = FlatGradients(parameters.parameters, layout, memory)
-            own = (comm, model, bytes_of(memory), shards, ranks, self._patience)
+            self._gradient = HostCopy(memory)
+            own = (comm, model, bytes_of(self._gradient.host), shards, ranks, self._patience)
             return Learner(*own, never_refused=self.method == "k-batch-async")
         part = cut(layout, self.servers)[self.rank - self.size + self.servers]
-        holder = GradientSum(parameters, self._inner, part)
+        holder = GradientSum(parameters, self._model, self._inner, part)
         return Server(
-            *(comm, model, memory.nbytes, shards, ranks, self._patience),
+            *(comm, model, size * layout.dtype.itemsize, shards, ranks, self._patience),
             holder=holder,
             method=self.method,
             k=self.k,
@@ -208,10 +216,14 @@ class ParameterServerSGD(Algorithm):
         if isinstance(member, Server):
             for parameter in self.parameters.parameters:
                 parameter.grad = None  # computed by the loop, but unused
+            self._settle()
             member.serve()
         else:
             before = member.counts.dropped
-            if member.push(weight, empty=weight == 0 or not self._gathered()):
+            empty = weight == 0 or not self._gathered()
+            self._settle()
+            if member.push(weight, empty=empty):
+                self._model.put()
                 self.parameters.written()
             if member.counts.dropped > before and not member.stopped:
                 self._warn_of_dropping()
@@ -236,11 +248,16 @@ class ParameterServerSGD(Algorithm):
         """
         assert self._gradients is not None
         self._gradients.gather(None)
-        return self._nonfinite.passes(self._gradients, self)
+        passes = self._nonfinite.passes(self._gradients, self)
+        if passes:
+            self._gradient.fetch()
+        return passes
 
     def synchronize(self, *, final: bool = True) -> None:  # noqa: ARG002
         """Copy the servers' parameters to all ranks when all learners have left their loops."""
+        self._settle()
         self.collective.synchronize()
+        self._model.put()
         self.parameters.written()
         self._ended = time.monotonic()
 
@@ -248,6 +265,7 @@ class ParameterServerSGD(Algorithm):
         """Meet the other ranks when all learners have left their loops."""
         if self._collectives:
             member = self.collective
+            self._settle()
             if isinstance(member, Server):
                 member.serve()
                 member.resume()
@@ -255,13 +273,20 @@ class ParameterServerSGD(Algorithm):
                 member.pause()
         return super().meet()
 
-    def average(self, array: torch.Tensor) -> None:
+    def _settle(self) -> None:
+        """Have the parameters on the host: a server's as they are, a learner's to be written."""
+        if self.is_server:
+            self._model.fetch()
+        else:
+            self._model.settle()
+
+    def average(self, array: torch.Tensor, weight: float = 1.0) -> None:
         """Replace `array` on every rank by the mean over the learners; collective."""
-        with self._once(array, average=True, name="averages") as collective:
-            collective.allreduce(array, weight=float(not self.is_server))
+        super().average(array, weight * (not self.is_server))
 
     def should_stop(self) -> bool:
         """Return whether this rank knows of a newer version; True on a server."""
+        self._lead.keep()
         member = self.collective
         return isinstance(member, Server) or member.is_stale()
 
