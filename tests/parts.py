@@ -39,7 +39,7 @@ SIZES = {
     "transport": ((2, 3), (1, 4)),
     "mpi": ((4,), (1, 2, 8)),
     "messages": ((3,), (1, 2, 4)),
-    "oracle": ((2,), (1, 3, 4)),
+    "oracle": ((2,), (1, 2, 3, 4)),
 }
 RANKS = (1, 2, 3, 4, 8)
 # The front-ends import torch, and depend less on the number of ranks than the collectives, but for
@@ -267,13 +267,13 @@ def transport_part(mpi: Launcher, short: bool) -> list[Command]:
 def oracle_part(mpi: Launcher, short: bool) -> list[Command]:
     """Run mpi4py's tests of collectives with wagma's sums, after they were downloaded.
 
-    On more than two ranks, where an MPI that spins is slow, these are only those of Allreduce: the
-    others are MPI's alone.
+    In the short run, and on more than two ranks, where an MPI that spins is slow, these are only
+    those of Allreduce: the others are MPI's alone.
     """
     fetch = [sys.executable, "tests/collectives/oracle/fetch.py"]
     commands = [Command("oracle-fetch", fetch, 240, counts=False)]
     for size in SIZES["oracle"][not short]:
-        options = ["-k", "Allreduce or communicator"] if size > 2 else []
+        options = ["-k", "Allreduce or communicator"] if short or size > 2 else []
         commands.append(on_ranks("oracle", mpi, size, 240, *options, *launched("oracle")))
         commands[-1].shown = "oracle"
     return commands
