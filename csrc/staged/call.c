@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "staged/staged.h"
 
-enum { NAP_NS = 100000 }; /* between two looks at an event */
+enum {
+    NAP_NS = 100000, /* between two looks at an event */
+    PART = 1 << 20   /* bytes of a result that are copied to pinned memory at a time */
+};
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
@@ -18,8 +21,22 @@ static int copy(const struct staged *s, void *out, const void *in) {
     return s->bytes ? s->device->calls->copy(s->device, s->stream, out, in, s->bytes) : WAGMA_OK;
 }
 
-static void copy_on_host(const wagma_handle *h, void *out, const void *in) {
-    h->kernels->divided_copy((wagma_dtype)h->options.dtype, out, in, 1, (size_t)h->options.count);
+static void copy_on_host(const wagma_handle *h, void *out, const void *in, size_t bytes) {
+    const wagma_dtype dtype = (wagma_dtype)h->options.dtype;
+    h->kernels->divided_copy(dtype, out, in, 1, bytes / reduce_dtype_size(dtype));
+}
+
+/* The device copies a part while the host copies the next one. */
+static int copy_by(const wagma_handle *h, unsigned char *out, unsigned char *pinned,
+                   const unsigned char *in) {
+    const struct staged *s = staged_of(h);
+    int status = WAGMA_OK;
+    for (size_t at = 0; at < s->bytes && status == WAGMA_OK; at += PART) {
+        const size_t bytes = s->bytes - at < PART ? s->bytes - at : PART;
+        copy_on_host(h, pinned + at, in + at, bytes);
+        status = s->device->calls->copy(s->device, s->stream, out + at, pinned + at, bytes);
+    }
+    return status;
 }
 
 /* ---- to the host ----------------------------------------------------------------------------- */
@@ -96,9 +113,8 @@ static int show(wagma_handle *h, int k, const void *result, const void **shown) 
         status = staged_add_pinned(s, &v->pinned);
     if (status != WAGMA_OK)
         return status;
-    copy_on_host(h, v->pinned, result);
     *shown = v->array;
-    return copy(s, v->array, v->pinned);
+    return copy_by(h, v->array, v->pinned, result);
 }
 
 /* Show what x holds, which may change afterwards. */
@@ -155,7 +171,7 @@ static int begin_executor(wagma_handle *h) {
     h->call.began = clock_now();
     h->call.x = s->x;
     if (s->out_of_place) {
-        copy_on_host(h, s->contribution, s->x);
+        copy_on_host(h, s->contribution, s->x, s->bytes);
         h->call.x = s->contribution;
         s->contribution = NULL;
     }

@@ -147,6 +147,8 @@ class Gpu:
     cupy: str = ""  # version of CuPy
     device: str = ""  # name of the first GPU as wagma opens it; empty: not opened
     device_error: str = ""  # why not; empty: not tried
+    # of the GPUs that this process sees, the first two that do not reach each other's memory
+    apart: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

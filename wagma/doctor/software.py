@@ -1,6 +1,7 @@
 """Probes of software: the engine, MPI and its launchers, what uses GPUs, versions."""
 
 import ctypes
+import itertools
 import os
 import platform
 import re
@@ -210,6 +211,7 @@ def gpu() -> Gpu:
         return Gpu(driver=driver, error=one_line(caught), torch=torch, cupy=cupy)
     torch_cuda = _torch_cuda() if torch and devices else None
     device, device_error = _device() if devices else ("", "")
+    apart = _apart(devices)
     return Gpu(
         driver=driver,
         devices=devices,
@@ -219,6 +221,7 @@ def gpu() -> Gpu:
         cupy=cupy,
         device=device,
         device_error=device_error,
+        apart=apart,
     )
 
 
@@ -247,6 +250,17 @@ def _cuda_devices() -> int:
     if status != 0:
         raise RuntimeError(f"the CUDA driver's cuInit or cuDeviceGetCount returned error {status}")
     return count.value
+
+
+def _apart(devices: int) -> tuple[int, ...]:
+    """Return the first two GPUs that do not reach each other's memory; empty: all do."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    for one, other in itertools.permutations(range(devices), 2):
+        reaches = ctypes.c_int(1)
+        cuda.cuDeviceCanAccessPeer(ctypes.byref(reaches), one, other)
+        if not reaches.value:
+            return one, other
+    return ()
 
 
 def _torch_cuda() -> bool:

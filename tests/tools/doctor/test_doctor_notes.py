@@ -81,7 +81,11 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
     ),
     "GPU that wagma uses": (
         changed(healthy(), gpu={"driver": "550", "devices": 1, "device": "NVIDIA H200 (0)"}),
-        "GPU", "; wagma averages arrays on NVIDIA H200 (0)",
+        "GPU", "; wagma averages arrays on NVIDIA H200 (0), between nodes by memory='staged'",
+    ),
+    "GPUs that are apart": (
+        changed(healthy(), gpu={"driver": "550", "devices": 2, "device": "T (0)", "apart": (0, 1)}),
+        "GPU", "; GPU 0 does not reach GPU 1: arrays there have memory='staged', through the host",
     ),
     "GPU without the library": (
         changed(healthy(), gpu={"driver": "550", "devices": 1, "device_error": "cannot load it"}),

@@ -171,7 +171,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
             continue
         on = f" on {which_ranks(ranks)}" if len(ranks) < len(facts.ranks) else ""
         if gpu.device:
-            yield note("GPU", f"{text}{on}; wagma averages arrays on {gpu.device}")
+            yield note("GPU", f"{text}{on}; wagma averages arrays on {gpu.device}{_staged(gpu)}")
         else:
             why = f" ({gpu.device_error})" if gpu.device_error else ""
             yield note(
@@ -195,6 +195,15 @@ def _describe(rank: RankFacts) -> str:
     counted = f"{count} GPU{'' if gpu.devices == 1 else 's'}"
     libraries = [_torch(gpu), f"CuPy {gpu.cupy}" if gpu.cupy else "", _gpu_aware(rank)]
     return ", ".join([f"{counted}, driver {gpu.driver}", *filter(None, libraries)])
+
+
+def _staged(gpu: Gpu) -> str:
+    """Return where arrays are copied through host memory."""
+    staged = "memory='staged', through the host"
+    if not gpu.apart:
+        return f", between nodes by {staged}"
+    one, other = gpu.apart
+    return f"; GPU {one} does not reach GPU {other}: arrays there have {staged}"
 
 
 def _torch(gpu: Gpu) -> str:
