@@ -113,6 +113,7 @@ cdef class _HandleState:
         if gpu is not None:
             device = engine.device = self.views.device = Device(gpu)
             used_device = device.device
+            engine.staged = self.used.memory == WAGMA_MEMORY_STAGED
             self.device = device.name
             if segment is not None:
                 segment.devices.append(device)

@@ -7,12 +7,13 @@ cdef class _Engine:
     cdef wagma_handle *handle
     cdef Segment segment     # must outlive the handle; None: over a channel
     cdef Device device       # likewise, and outlives the segment; None: arrays in host memory
+    cdef bint staged         # contribution buffers on the device are the handle's
     cdef void *own           # memory of the device, of one array
     cdef uint32_t process
 
     cdef inline object memory(self):
         """Return the owner of the rank's own array and of its contribution buffers."""
-        return self if self.segment is None else self.segment
+        return self if self.segment is None or self.staged else self.segment
 
     def __dealloc__(self):
         if self.handle != NULL and self.process == process_serial():

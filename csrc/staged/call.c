@@ -7,7 +7,7 @@
 
 enum {
     NAP_NS = 100000, /* between two looks at an event */
-    PART = 1 << 20   /* bytes of a result that are copied to pinned memory at a time */
+    PART = 1 << 17   /* bytes of a result that are copied to pinned memory at a time */
 };
 
 /* ---- copies ---------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 """Arrays on GPUs, which are simulated: work is done late there, and in drawn orders."""
 
+import gc
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -213,6 +214,16 @@ def test_other_libraries_take_them(comm: MPI.Intracomm) -> None:
         other = Stream()
         result.__dlpack__(stream=other.handle, max_version=(1, 3))
     assert taken.data_ptr() == shown["data"][0]
+
+
+def test_a_contribution_buffer_outlives_its_collective(comm: MPI.Intracomm) -> None:
+    y = Array(np.zeros(7, np.float32))
+    with SoloAllreduce(comm, y, average=False) as coll:
+        buffer = coll.next_contribution()
+        write(buffer, np.arange(7))
+    del coll
+    gc.collect()
+    assert (read(buffer) == np.arange(7)).all()
 
 
 # ---- errors --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
  * failing. With true GPUs (place.h) what needs the fake is left out. */
 /* short run: c asan */
 /* needs a C++ compiler */
+#include "base/pages.h"
 #include "check.h"
 #include "cuda_fake/fake.h"
 #include "device/device.h"
@@ -199,7 +200,8 @@ static void test_ipc(void) {
 typedef struct made {
     wagma_device *d, *other;
     void *in[MANY], *shared, *stream, *event;
-    int inputs;
+    int inputs, is_pinned;
+    unsigned char *pages; /* of the host; NULL: not made yet */
 } made;
 
 static int sum_all(made *m, int n) {
@@ -253,6 +255,27 @@ static int share(made *m) {
     return status;
 }
 
+/* Copies to pinned memory and back: the call that queues them does not wait. */
+static int pin(made *m) {
+    static float x[COUNT];
+    const device_calls *calls = m->d->calls;
+    if (!m->pages)
+        m->pages = pages_alone(BYTES);
+    int status = calls->pin(m->d, m->pages, pages_whole(BYTES));
+    if (status != WAGMA_OK)
+        return status;
+    m->is_pinned = 1;
+    fill(x, 2);
+    status = calls->copy(m->d, m->stream, m->pages, m->in[2], BYTES);
+    if (status == WAGMA_OK)
+        status = calls->copy(m->d, m->stream, m->in[3], m->pages, BYTES);
+    if (status == WAGMA_OK)
+        status = calls->synchronise(m->d, m->stream);
+    if (status == WAGMA_OK)
+        EXPECT(memcmp(m->pages, x, BYTES) == 0, "another array is pinned");
+    return status;
+}
+
 static int await(made *m) {
     int status = m->d->calls->record(m->d, m->event, m->stream);
     if (status == WAGMA_OK)
@@ -277,6 +300,8 @@ static int play(made *m) {
             status = sum_all(m, n);
     }
     if (status == WAGMA_OK)
+        status = pin(m);
+    if (status == WAGMA_OK)
         status = share(m);
     return status == WAGMA_OK ? await(m) : status;
 }
@@ -286,6 +311,9 @@ static void end(made *m) {
         m->d->calls->synchronise(m->d, m->stream);
     for (int k = 0; k < m->inputs; k++)
         m->d->calls->free(m->d, m->in[k]);
+    if (m->is_pinned)
+        m->d->calls->unpin(m->d, m->pages);
+    free(m->pages);
     if (m->shared)
         m->other->calls->close(m->other, m->shared);
     if (m->event)

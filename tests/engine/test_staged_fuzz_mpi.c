@@ -1,6 +1,6 @@
 /* Trials of every policy by ranks that run by themselves, with arrays on simulated devices that are
  * staged for messages: test_engine_fuzz_threads.c. */
-/* short run: asan tsan */
+/* short run: tsan */
 #include "place.h"
 #include "support.h"
 

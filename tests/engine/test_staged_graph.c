@@ -1,6 +1,5 @@
 /* Graphs with arrays on simulated devices, which are staged in a segment and for messages:
  * test_graph_engine.c. */
-/* short run: c asan */
 #include "place.h"
 
 __attribute__((constructor)) static void staged(void) {

@@ -37,7 +37,7 @@ end() {
     exit $failed
 }
 
-tests=(test_cuda_device test_cuda_fuzz test_cuda_fuzz_threads test_cuda_ends test_device_library)
+tests=(test_cuda_device test_cuda_fuzz test_cuda_fuzz_threads test_cuda_ends test_cuda_staged test_device_library)
 has() { "$python" -c "import $1" 2>/dev/null; }
 python_tests=(tests/gpu/test_*.py)
 
