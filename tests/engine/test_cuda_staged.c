@@ -1,6 +1,5 @@
 /* Trials in the hands of one thread, with arrays over CUDA (place.h) that are staged in a segment:
  * test_engine_fuzz.c. */
-/* short run: asan */
 /* needs a C++ compiler */
 #include "place.h"
 

@@ -1,9 +1,10 @@
 /* Arrays on simulated devices that are staged, in a segment and over messages: the order of copies
  * and calls, waits for a device, what is refused, and what goes wrong. The results of all policies
  * are in test_staged_fuzz*.c. */
-/* short run: c asan */
+/* short run: asan */
 #include "check.h"
 #include "device_stage.h"
+#include "engine/handle.h"
 #include "transport_sim.h"
 
 #include <inttypes.h>
@@ -254,8 +255,8 @@ static void attempt_calls(rank *me) {
 /* Whatever fails on one rank, all ranks end, with errors that tell, and all is freed. */
 static void test_one_device_fails(void) {
     static const int steps[MACHINE_CALLS] = {
-        [MACHINE_RECORD] = 3, [MACHINE_WAIT] = 3, [MACHINE_QUEUE] = 2, [MACHINE_WORK] = 3};
-    for (int k = 0; k < 4; k++)
+        [MACHINE_RECORD] = 6, [MACHINE_WAIT] = 6, [MACHINE_QUEUE] = 3, [MACHINE_WORK] = 3};
+    for (int k = 0; k < 4; k += 1 + k % 2) /* in a segment: at creation alone */
         for (int call = 0; call < MACHINE_CALLS; call++)
             for (int nth = 1, last = 0; !last && nth < 100; nth += 1 + steps[call]) {
                 const char *how = over(k % 2);
@@ -285,6 +286,38 @@ static void test_one_device_fails(void) {
             }
 }
 
+/* Messages under way read what a rank that has failed has sent. */
+static void test_freed_with_messages_under_way(void) {
+    (void)over(1);
+    for (uint64_t seed = 0; seed < 30 / SLOWDOWN + 6; seed++) {
+        wagma_options options = options_of(2, 2, 2, COUNT);
+        stage s;
+        options.progress = WAGMA_PROGRESS_MAIN;
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
+        for (int r = 0; r < 2; r++) {
+            put(r, s.x[r], 0);
+            EXPECT(wagma_post(s.cast.handle[r], s.x[r], 1, 0) == WAGMA_INPROGRESS, "post");
+        }
+        int status = WAGMA_INPROGRESS;
+        uint64_t polls = 0; /* while both have begun */
+        for (int r = 0; polls < 2 + seed && status == WAGMA_INPROGRESS; r = 1 - r) {
+            status = wagma_test(s.cast.handle[r], s.x[r], NULL);
+            polls += s.cast.handle[0]->call.active && s.cast.handle[1]->call.active;
+        }
+        wagma_fail(s.cast.handle[0]);
+        wagma_free(s.cast.handle[0]);
+        s.cast.handle[0] = NULL;
+        status = WAGMA_INPROGRESS;
+        while (status == WAGMA_INPROGRESS && wagma_version(s.cast.handle[1]) == 0)
+            status = wagma_test(s.cast.handle[1], s.x[1], NULL);
+        for (int r = 0; r < 2; r++)
+            place_free(place_of(r), s.x[r]);
+        cast_drop(&s.cast);
+        places_end();
+        CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
+    }
+}
+
 int main(void) {
     arrays_on_devices = WAGMA_MEMORY_STAGED;
     RUN(test_posted_before_x_is_there);
@@ -292,5 +325,6 @@ int main(void) {
     RUN(test_waits);
     RUN(test_refused);
     RUN(test_one_device_fails);
+    RUN(test_freed_with_messages_under_way);
     return check_summary();
 }
