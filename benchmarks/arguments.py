@@ -16,15 +16,16 @@ from wagma.units import parse_seconds
 from . import arrival
 from .combinations import check_options
 from .datatypes import DATATYPES, datatype
+from .gpus import GPUS
 from .kinds import KINDS, NONBLOCKING, Kind, title
 from .settings import LARGE_BYTES, Settings
 
 PASSES = 5
 PERCENTILES = (50.0, 90.0, 99.0)
-BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl")
+BASELINES = ("mpi", "mpi-nonblocking", "gloo", "nccl", "copy")
 LIBRARIES = ("wagma", "mpi", "gloo", "nccl")
 FORMATS = ("osu", "nccl", "json", "csv")
-BUFFERS = ("numpy", "torch", "cupy")
+BUFFERS = ("numpy", "torch", *GPUS)
 FORMS = ("in-place", "private", "out-of-place")
 
 
@@ -135,7 +136,12 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: Kind) -> None:
         default="in-place",
         help="which arrays wagma reduces (default: %(default)s)",
     )
-    add("--buffer", choices=BUFFERS, default="numpy", help="kind of arrays (default: %(default)s)")
+    add(
+        "--buffer",
+        choices=BUFFERS,
+        default="numpy",
+        help="kind of arrays: of the host, or on the rank's GPU (default: %(default)s)",
+    )
     add(
         "--transport",
         choices=TRANSPORTS,
@@ -279,7 +285,8 @@ def settings(namespace: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     for name in ("iterations", "warmup"):
         for of in (name, f"{name}_large"):
             given[of] = getattr(kind, of) if getattr(namespace, name) is None else given[name]
-    if "baselines" not in given and namespace.format != "osu":
+    posted_on_gpu = namespace.kind in NONBLOCKING and namespace.buffer in GPUS
+    if "baselines" not in given and namespace.format != "osu" and not posted_on_gpu:
         given["baselines"] = (_usual_baseline(namespace.kind),)
     if "arrival" in given:
         given["arrival"] = namespace.arrival.text

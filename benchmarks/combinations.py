@@ -5,6 +5,7 @@ import argparse
 from wagma.launch.packages import missing
 
 from . import arrival
+from .gpus import GPUS
 from .kinds import NONBLOCKING
 from .settings import Settings, members
 
@@ -81,13 +82,27 @@ def _check_output(given: argparse.Namespace) -> None:
 
 
 def _check_buffers(given: argparse.Namespace) -> None:
-    if given.buffer == "cupy":
+    package = given.buffer.partition("-")[0]
+    if package != "numpy" and (said := missing(package)):
+        raise ValueError(f"--buffer {given.buffer}: {said}")
+    on_gpu = given.buffer in GPUS
+    if on_gpu and given.form == "private":
         raise ValueError(
-            "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy or torch"
+            f"--form private: arrays in place are the user's with --buffer {given.buffer}; pass "
+            "--form in-place"
         )
-    if given.buffer == "torch" and (said := missing("torch")):
-        raise ValueError(f"--buffer torch: {said}")
+    if given.buffer == "cupy" and given.datatype == "bfloat16":
+        raise ValueError("--buffer cupy: CuPy has no bfloat16; pass --buffer torch-cuda")
     for name in given.baselines or ():
+        if name in ("gloo", "mpi-nonblocking") and on_gpu:
+            raise ValueError(
+                f"--baseline {name}: it reduces arrays of the host; pass mpi, nccl or copy, or "
+                "none with posted calls"
+            )
+        if name == "copy" and not on_gpu:
+            raise ValueError(
+                "--baseline copy: it is of arrays on a GPU; pass --buffer torch-cuda or cupy"
+            )
         if given.kind in NONBLOCKING and name != "mpi-nonblocking":
             raise ValueError(
                 f"--baseline {name}: the calls of {given.kind} are posted; pass mpi-nonblocking"

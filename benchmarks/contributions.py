@@ -46,7 +46,9 @@ class Contributions:
         terms: number of arrays that are added up, at most.
 
     Attributes:
+        datatype: of the elements.
         storage: numpy's dtype of the arrays.
+        table: elements of which `row` gives a contribution.
 
     Raises:
         ValueError: sums of so many arrays are not exact.
@@ -61,29 +63,32 @@ class Contributions:
             )
         largest = _LARGEST[datatype] if limit is None else limit // max(terms, 1)
         self.count = count
-        self._datatype = datatype
+        self.datatype = datatype
         self.storage = DTYPES[datatype].storage
         self._row = min(count, ROW)
         random = np.random.default_rng(1)
         # One row is enough where there are few elements.
         numbers = random.integers(1, largest, BEGINNINGS + self._row, np.int64, endpoint=True)
         self._numbers = numbers
-        self._stored = self._encode(numbers)
+        self.table = self._encode(numbers)
         self._unequal = np.empty((BLOCK, self._row), np.bool_)
 
     def write(self, x: Vector, rank: int, version: int) -> None:
         """Write a contribution into `x`; version -1 is the first, given at creation."""
-        begin = _beginning(rank, version)
-        row = self._stored[begin : begin + self._row]
+        row = self.table[self.row(rank, version)]
         for part in self._parts(x):
             part[...] = row[: part.shape[1]]
+
+    def row(self, rank: int, version: int) -> slice:
+        """Return which elements of `table` a contribution repeats."""
+        begin = _beginning(rank, version)
+        return slice(begin, begin + self._row)
 
     def wrong(self, x: Vector, holds: Iterable[tuple[int, int]]) -> int:
         """Return how many elements of `x` differ from the sum of some (rank, version)."""
         total = np.zeros(self._row, np.int64)
         for rank, version in holds:
-            begin = _beginning(rank, version)
-            total += self._numbers[begin : begin + self._row]
+            total += self._numbers[self.row(rank, version)]
         expected = self._encode(total)
         count = 0
         for part in self._parts(x):
@@ -93,7 +98,7 @@ class Contributions:
         return count
 
     def _encode(self, integers: npt.NDArray[np.int64]) -> Vector:
-        if self._datatype != "bfloat16":
+        if self.datatype != "bfloat16":
             return integers.astype(self.storage)
         return (integers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 

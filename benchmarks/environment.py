@@ -19,6 +19,7 @@ from wagma.doctor.machine import cpu_limit, text_of
 from wagma.units import spans
 
 from .computing import ARITHMETIC, SLEEPING
+from .gpus import GPUS
 from .kinds import NONBLOCKING
 from .settings import Settings
 
@@ -33,16 +34,18 @@ SOURCES = Path(__file__).resolve().parents[1]
 Facts = dict[str, Any]
 
 
-def gather(comm: MPI.Intracomm) -> list[Facts]:
+def gather(comm: MPI.Intracomm, gpu: Facts | None = None) -> list[Facts]:
     """Return what every rank knows about its place; collective.
 
-    Host, cores (their numbers), CPU, and the limit of CPUs of its control group, or None.
+    Host, cores (their numbers), CPU, the limit of CPUs of its control group, or None, and `gpu`:
+    what it says of its GPU, or None.
     """
     own = {
         "host": socket.gethostname(),
         "cores": sorted(os.sched_getaffinity(0)),
         "cpu": cpu(),
         "cpu_limit": cpu_limit(CGROUPS, text_of("/proc/self/cgroup")),
+        "gpu": gpu,
     }
     return comm.allgather(own)
 
@@ -137,12 +140,25 @@ def surroundings(
             }
             for host, of_host in _by_host(ranks).items()
         ],
+        **_gpus(ranks),
         "binding": [
             {"rank": rank, "cores": spans(facts["cores"])} for rank, facts in enumerate(ranks)
         ],
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "warnings": warnings,
     }
+
+
+def _gpus(ranks: list[Facts]) -> Facts:
+    """Return the GPUs, and which ranks' arrays are on each."""
+    gpus: dict[tuple[Any, ...], list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        if gpu := facts.get("gpu"):
+            gpus.setdefault((facts["host"], *gpu.items()), []).append(rank)
+    found = [
+        {"host": host, "ranks": spans(of_gpu), **dict(gpu)} for (host, *gpu), of_gpu in gpus.items()
+    ]
+    return {"gpus": found} if found else {}
 
 
 def _by_host(ranks: list[Facts]) -> dict[str, list[int]]:
@@ -159,7 +175,7 @@ def _variables() -> Facts:
 
 
 def _loop(settings: Settings) -> str:
-    if settings.kind in NONBLOCKING or settings.loop == "python":
+    if settings.kind in NONBLOCKING or settings.loop == "python" or settings.buffer in GPUS:
         return "Python"
     if settings.loop == "c":
         return "C"

@@ -237,6 +237,7 @@ BASELINES: dict[str, Callable[[Series], bool]] = {
     "mpi-nonblocking": lambda series: series.name.startswith("MPI_Iallreduce"),
     "gloo": lambda series: series.library == "gloo",
     "nccl": lambda series: series.library == "nccl",
+    "copy": lambda series: series.library == "copy",
 }
 
 
@@ -273,6 +274,7 @@ _LABELS = {
     "mpi-nonblocking": "MPI_Iallreduce",
     "gloo": "gloo",
     "nccl": "NCCL",
+    "copy": "a copy",
 }
 
 
@@ -286,4 +288,6 @@ def labels(settings: Settings) -> dict[str, str]:
     found = {}
     if "mpi" in settings.baselines:
         found[OF_GROUPS] = f"{_LABELS['mpi']} of groups"
-    return found | {name: f"{_LABELS[name]} of all" for name in settings.baselines}
+    for name in settings.baselines:
+        found[name] = _LABELS[name] if name == "copy" else f"{_LABELS[name]} of all"
+    return found

@@ -70,5 +70,5 @@ def title(kind: str, version: str, buffer: str = "numpy") -> str:
 
     GPUs are named as OSU names them.
     """
-    gpu = "-CUDA" if buffer == "cupy" else ""
+    gpu = "-CUDA" if buffer in ("cupy", "torch-cuda") else ""
     return f"# wagma{gpu} {KINDS[kind].title} Test v{version}"

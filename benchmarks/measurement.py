@@ -11,12 +11,14 @@ import numpy as np
 
 from .contributions import Contributions, Vector
 from .datatypes import DATATYPES
+from .gpus import Inputs
 from .samples import Point, Series, Times
 from .settings import LARGE_BYTES, Settings
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from .gpus import Gpu
     from .start import Start
 
 
@@ -69,6 +71,7 @@ class Measurement:
     amplitude: float | None = None  # of the pattern, if it has one
     # collective, the same on all ranks: whether to stop. What is complete of the passes is kept
     interrupted: Callable[[], bool] = _never
+    gpu: Gpu | None = None  # that the arrays are on; None: they are the host's
 
     @property
     def rank(self) -> int:
@@ -84,6 +87,11 @@ class Measurement:
     def contributions(self) -> Contributions:
         """Return what is written before each call; ValueError if results cannot be checked."""
         return contributions_of(self.settings, self.size, self.ranks)
+
+    @cached_property
+    def inputs(self) -> Inputs | None:
+        """Return what writes the contributions on the GPU; None: there is none."""
+        return None if self.gpu is None else Inputs(self.gpu, self.contributions)
 
     @property
     def passes(self) -> tuple[list[int], list[int]]:

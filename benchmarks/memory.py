@@ -2,6 +2,7 @@
 
 from wagma.memory import Room, shared_memory_of
 
+from .gpus import GPUS
 from .kinds import KINDS
 from .settings import Settings, members, wait_avoiding
 
@@ -16,7 +17,11 @@ def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]
         settings: what is measured.
         ranks: of all nodes.
         over: "shm", or "mpi": then wagma's arrays are private, and partial sums come on top.
+
+    Of arrays on GPUs these are the copies on the host.
     """
+    if settings.buffer in GPUS:
+        return 0, 1 + settings.validate + ("mpi" in settings.baselines)
     ways, handles = KINDS[settings.kind].ways, 1
     if wait_avoiding(settings, ranks):
         # The array, three contributions and two results; results are kept for those who are late.

@@ -76,7 +76,7 @@ class PostedCalls(PythonCalls):
         if self.present:
             arrivals = np.zeros_like(arrivals)
         for iteration, arrival in zip(iterations, arrivals.tolist(), strict=True):
-            self._contributions.write(self.subject.array(), rank, self.subject.version)
+            self.subject.fill(self._contributions, rank, self.subject.version)
             self.subject.ready()
             self._start.wait(arrival)
             began, ended, outcome, parts = self._call()

@@ -18,12 +18,13 @@ from wagma.report.remarks import remarks
 from . import arrival, combinations, environment, measure, memory, nonblocking, raw
 from .accuracy import accuracy
 from .accuracy import warnings as inaccuracies
+from .gpus import GPUS, Gpu
 from .kinds import NONBLOCKING
 from .measurement import Measurement, contributions_of, iterations_of
 from .samples import Point, Report
 from .settings import Settings
 from .start import Start, agree
-from .subjects import available, check
+from .subjects import check, check_libraries, unavailable
 from .views import view
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     settings, over = agree(comm, settings)
     with interrupt.Interrupt(comm) as interrupted:
         settings, warnings = _checked(comm, settings)
-        places = environment.gather(comm)
+        gpu = everywhere(comm, lambda: _gpu(settings, comm.Get_rank(), over))
+        if gpu is not None and gpu.simulated:
+            warnings += ["GPUs are simulated: the figures say nothing of a GPU"]
+        places = environment.gather(comm, None if gpu is None else gpu.facts())
         crowded = environment.crowded_hosts(places)
         sizes, left_out = _sizes(comm, settings, over, environment.fullest(places))
         warnings += crowded + left_out
@@ -48,7 +52,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
         with abort_on_error(comm):
             with Start(comm, crowded=bool(crowded)) as start:
                 header["clock"] = accuracy(comm, start)
-                _measure(comm, replace(settings, sizes=sizes), start, report, interrupted)
+                _measure(comm, replace(settings, sizes=sizes), start, report, interrupted, gpu)
                 header["clock"] = accuracy(comm, start, ended=True)
             report.interrupted = interrupted.agreed()
             return int(comm.bcast(_end(report) if comm.Get_rank() == 0 else None))
@@ -63,13 +67,32 @@ def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[st
     everywhere(comm, lambda: _check(settings, ranks))
     # By one rank for all: files may not be the same everywhere.
     everywhere(comm, lambda: _check_files(settings, ranks) if comm.Get_rank() == 0 else None)
-    missing = everywhere(comm, lambda: available(settings, comm))
-    if missing is None:
-        return settings, []
-    if settings.corrupt == "mpi":
-        raise InputError(f"--corrupt mpi: it is not measured: {missing}")
-    kept = tuple(name for name in settings.baselines if not name.startswith("mpi"))
-    return replace(settings, baselines=kept), [missing]
+    everywhere(comm, lambda: check_libraries(settings))
+    missing = everywhere(comm, lambda: unavailable(settings, comm))
+    if settings.corrupt in missing:
+        raise InputError(
+            f"--corrupt {settings.corrupt}: it is not measured: {missing[settings.corrupt]}"
+        )
+    kept = tuple(name for name in settings.baselines if name.partition("-")[0] not in missing)
+    return replace(settings, baselines=kept), list(missing.values())
+
+
+def _gpu(settings: Settings, rank: int, over: str) -> Gpu | None:
+    """Return the GPU of a rank; None: the arrays are the host's.
+
+    Raises:
+        InputError: there is none; says what to do.
+    """
+    if settings.buffer not in GPUS:
+        return None
+    if over != "shm":
+        raise InputError(
+            f"--buffer {settings.buffer}: messages carry arrays in host memory only; start all "
+            "ranks on one node, or pass --buffer numpy"
+        )
+    gpu = GPUS[settings.buffer](rank)
+    gpu.facts()  # the engine has to find it, too
+    return gpu
 
 
 def _check(settings: Settings, ranks: int) -> None:
@@ -118,6 +141,7 @@ def _measure(
     start: Start,
     report: Report,
     interrupted: interrupt.Interrupt,
+    gpu: Gpu | None,
 ) -> None:
     """Measure all points and print each at once; collective."""
     shown = view(report.settings)
@@ -129,7 +153,7 @@ def _measure(
     points = [(size, amplitude) for size in settings.sizes for amplitude in amplitudes]
     with progress(len(points), shown=first, rows=settings.format != "json") as advance:
         for size, amplitude in points:
-            point = _point(comm, settings, start, size, amplitude, interrupted)
+            point = _point(comm, settings, start, size, amplitude, interrupted, gpu)
             if point is not None:
                 report.points.append(point)
                 _print(shown.row(point))
@@ -145,6 +169,7 @@ def _point(
     size: int,
     amplitude: float | None,
     interrupted: interrupt.Interrupt,
+    gpu: Gpu | None,
 ) -> Point | None:
     pattern = arrival.parse(settings.arrival)
     offsets = None
@@ -166,6 +191,7 @@ def _point(
             offsets,
             amplitude=pattern.amplitude if amplitude is None else amplitude,
             interrupted=interrupted.agreed,
+            gpu=gpu,
         )
     )
 

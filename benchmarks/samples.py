@@ -26,7 +26,7 @@ class Series:
     """Repeated calls of one kind."""
 
     name: str  # "wagma in-place", "MPI_Allreduce in-place", "gloo", ...
-    library: str  # "wagma", "mpi", "gloo" or "nccl"
+    library: str  # "wagma", "mpi", "gloo", "nccl" or "copy"
     loop: str  # "c" or "python": where the loop around the calls runs
     began: Times  # ns of a clock that all ranks share, [iterations, ranks]: the arrivals
     ended: Times  # the same, when the call returned

@@ -22,7 +22,7 @@ class Settings:
     full: bool = False  # Min, Max and Iterations beside the average (-f); in JSON the samples
     validate: bool = False  # compare every result with what it should hold (-c)
     percentiles: tuple[float, ...] = ()  # to print (-z), of 0 to 100
-    buffer: str = "numpy"  # "numpy", "torch" or "cupy"
+    buffer: str = "numpy"  # "numpy", "torch", "torch-cuda" or "cupy"
     transport: str = "auto"  # as `Options.transport`
     group_size: int | None = None  # None: all ranks, or what the kind says
     quorum: int | str = "all"  # int, "all" or "majority"
@@ -31,7 +31,7 @@ class Settings:
     form: str = "in-place"  # "in-place", "private" or "out-of-place", of wagma's arrays
     arrival: str = "together"  # pattern by which ranks arrive, as it was written
     skews: tuple[float, ...] = ()  # amplitudes of the pattern, seconds; of the kind "skew"
-    baselines: tuple[str, ...] = ()  # "mpi", "mpi-nonblocking", "gloo", "nccl"
+    baselines: tuple[str, ...] = ()  # "mpi", "mpi-nonblocking", "gloo", "nccl", "copy"
     # seconds between posting and waiting, of the kinds "iallreduce" and "overlap"; None: as long as
     # the reduction itself
     compute: float | None = None

@@ -83,7 +83,7 @@ class PythonCalls:
         are copied. That of a single call is checked where it is.
         """
         subject, start, now = self.subject, self._start, self._start.now
-        rank, write, call = self._comm.Get_rank(), self._contributions.write, subject.caller()
+        rank, contributions, call = self._comm.Get_rank(), self._contributions, subject.caller()
         calls, version = len(iterations), subject.version
         copies = None
         if self.checked is not None and calls > 1:
@@ -91,7 +91,7 @@ class PythonCalls:
         began, ended = np.zeros((2, calls), np.int64)
         delivered = []
         for i, arrival in enumerate(arrivals.tolist()):
-            write(subject.array(), rank, version + i)
+            subject.fill(contributions, rank, version + i)
             subject.ready()
             start.wait(arrival)
             before = now()

@@ -11,10 +11,11 @@ from mpi4py import MPI
 
 from ..contributions import Vector
 from ..native import NotFoundError, mpi_call
-from .subject import CSubject, Delivered, Summed, Taken, UnavailableError
+from .subject import CSubject, Delivered, OnGpu, Summed, Taken, UnavailableError
 
 if TYPE_CHECKING:
     from .._loop import Call
+    from ..gpus import Inputs
 
 FORMS = ("in-place", "two-buffers")
 
@@ -106,6 +107,49 @@ class MPIAllreduce(Summed, CSubject):
     def c_taken(self, result: Vector | None, outcome: Any) -> Taken:  # noqa: ARG002
         """See `Subject`."""
         return self.taken(Delivered(result))
+
+
+class MPIHostCopies(OnGpu):
+    """A copy to pinned memory of the host, MPI_Allreduce in place there, and a copy back.
+
+    Args:
+        comm: whose ranks' arrays are added up.
+        members: their ranks among all.
+        inputs: what writes the arrays on the GPU.
+        first: elements of the array at first.
+        kind: of its elements.
+        of: what the name says of the ranks.
+        validate: whether results are compared.
+    """
+
+    library = "mpi"
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        members: Sequence[int],
+        inputs: Inputs,
+        first: Vector,
+        kind: MPI.Datatype,
+        of: str = "",
+        *,
+        validate: bool,
+    ) -> None:
+        name = f"MPI_Allreduce{of} host-copies"
+        super().__init__(name, inputs, first, members, validate=validate)
+        self._comm, self._kind = comm, kind
+        self._host = inputs.gpu.pinned(first)
+
+    def caller(self) -> Callable[[], Any]:
+        """See `Subject`."""
+        return self._reduce
+
+    def _reduce(self) -> None:
+        gpu = self.inputs.gpu
+        gpu.to_host(self._host, self.x)
+        self._comm.Allreduce(MPI.IN_PLACE, [self._host, self._kind])
+        gpu.to_gpu(self.x, self._host)
+        gpu.finish()
 
 
 class MPIIallreduce(MPIAllreduce):

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wagma.collectives import Options, Outcome, PartialAllreduce
+from wagma.collectives import DeviceArray, Options, Outcome, PartialAllreduce
 from wagma.collectives._engine import check_options
 from wagma.collectives.arrays import DTYPES
 from wagma.collectives.topology import group_of
 from wagma.launch.packages import missing
 
 from ..checking import COPIED_BYTES, Holds
-from ..contributions import Vector
+from ..contributions import Contributions, Vector
 from ..native import wagma_call
 from ..settings import Settings, members
 from .subject import CSubject, Delivered, Taken, UnavailableError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .._loop import Call
+    from ..gpus import Inputs
 
 
 def _options(settings: Settings, ranks: int) -> dict[str, Any]:
@@ -118,40 +119,67 @@ class WagmaAllreduce(CSubject):
         settings: form, buffer, datatype and the collective's options.
         comm: its ranks.
         first: contribution of version -1, in the storage dtype.
+        inputs: what writes arrays on a GPU, in place those of the user; None: on the host. A call
+            ends there when the caller's stream has the result.
     """
 
     library = "wagma"
     has_outcomes = True
 
-    def __init__(self, settings: Settings, comm: MPI.Intracomm, first: Vector) -> None:
+    def __init__(
+        self, settings: Settings, comm: MPI.Intracomm, first: Vector, inputs: Inputs | None = None
+    ) -> None:
         super().__init__(f"wagma {settings.form}")
         self.carries = settings.late == "carry"
         self._out_of_place = settings.form == "out-of-place"
         self._stale = settings.late == "stale"
         self._settings = settings
+        self._inputs = inputs
         bfloat16 = settings.datatype == "bfloat16"
-        # numpy has no bfloat16: the handle learns it from the first array, and takes uint16 then.
-        like = tensor(first, settings.datatype) if bfloat16 else first
+        if inputs is not None:
+            like = inputs.array(first)
+        else:
+            # numpy has no bfloat16: the handle learns it from the first array, takes uint16 then.
+            like = tensor(first, settings.datatype) if bfloat16 else first
         self._coll = collective(settings, comm, like)
         self._allreduce = self._coll.allreduce
-        if not self._out_of_place:
+        if inputs is not None:
+            self._array = self._argument = like
+        elif not self._out_of_place:
             private = settings.form == "private"
             self._take(np.empty_like(first) if private else self._coll.empty())
 
-    def _take(self, array: Vector) -> None:
+    def _take(self, array: Any) -> None:
         s = self._settings
-        self._array = array
-        self._argument = tensor(array, s.datatype) if s.buffer == "torch" else array
+        self._array = array if self._inputs is None else self._inputs.gpu.taken(array)
+        self._argument = tensor(array, s.datatype) if s.buffer == "torch" else self._array
 
-    def array(self) -> Vector:
+    def array(self) -> Any:
         """See `Subject`."""
         if self._out_of_place:
             self._take(self._coll.next_contribution())
         return self._array
 
+    def fill(self, contributions: Contributions, rank: int, version: int) -> None:
+        """See `Subject`."""
+        if self._inputs is None:
+            super().fill(contributions, rank, version)
+        else:
+            self._inputs.write(self.array(), rank, version)
+
+    def ready(self) -> None:
+        """See `Subject`."""
+        super().ready()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait until the caller's stream of a GPU has done all."""
+        if self._inputs is not None:
+            self._inputs.gpu.finish()
+
     def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
-        if self._out_of_place:
+        if self._out_of_place or self._inputs is not None:
             return self._reduce_and_look
         return partial(self._allreduce, self._argument)
 
@@ -161,21 +189,35 @@ class WagmaAllreduce(CSubject):
         return outcome
 
     def look(self, outcome: Outcome) -> None:
-        """Look at the result in place, which is part of a call out of place."""
-        _ = outcome.result if self._stale else outcome.results
+        """End a call: look at the result in place of one out of place, and wait for a GPU."""
+        if self._out_of_place:
+            _ = outcome.result if self._stale else outcome.results
+        self._finish()
 
     def delivered(self, outcome: Outcome) -> Delivered:
         """See `Subject`."""
         said = _said(outcome)
+        if self._inputs is not None and not self._settings.validate:
+            return Delivered(None, None, said)
+        array = None if self._out_of_place else self._on_host(self._array)
         if self._stale:
-            return Delivered(outcome.result if self._out_of_place else self._array, None, said)
-        results = outcome.results
+            result = self._on_host(outcome.result) if self._out_of_place else array
+            return Delivered(result, None, said)
+        results = [self._on_host(one) for one in outcome.results]
         # All ranks meet between calls: there is never more than one result to deliver.
         if len(results) != 1 or results[0] is None:
             return Delivered(None, f"{len(results)} results were delivered, not one", said)
-        if not self._out_of_place and not np.array_equal(results[0], self._array):
+        if array is not None and not np.array_equal(results[0], array):
             return Delivered(None, "what was delivered is not what the array became", said)
         return Delivered(results[0], None, said)
+
+    def _on_host(self, x: Any) -> Vector | None:
+        """Return an array as it is on the host, or a copy of one of a GPU; None of None."""
+        if self._inputs is None or x is None:
+            found: Vector | None = x
+            return found
+        taken = self._inputs.gpu.taken(x) if isinstance(x, DeviceArray) else x
+        return self._inputs.read(taken)
 
     def taken(self, delivered: Delivered) -> Taken:
         """See `Subject`."""

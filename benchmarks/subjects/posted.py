@@ -47,8 +47,7 @@ class PostedWagma(WagmaAllreduce, Posted):
     def wait(self, request: Request) -> Outcome:
         """See `Posted`."""
         outcome = request.wait() if self._tested is None else self._tested
-        if self._out_of_place:
-            self.look(outcome)
+        self.look(outcome)
         return outcome
 
 
@@ -75,7 +74,7 @@ def posted(m: Measurement, stack: ExitStack, handles: int = 1) -> list[Posted]:
     `stack` closes them.
     """
     first = m.first()
-    found: list[Posted] = [PostedWagma(m.settings, m.comm, first) for _ in range(handles)]
+    found: list[Posted] = [PostedWagma(m.settings, m.comm, first, m.inputs) for _ in range(handles)]
     if "mpi-nonblocking" in m.settings.baselines:
         kind = datatype(m.settings.datatype, m.comm)
         found += [PostedMPI(m.comm, range(m.ranks), m.array(), kind, form) for form in FORMS]

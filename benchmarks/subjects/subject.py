@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wagma.launch.agreement import InputError
 
 from ..checking import Holds
-from ..contributions import Vector
+from ..contributions import Contributions, Vector
 
 if TYPE_CHECKING:
     from .._loop import Call
+    from ..gpus import Inputs
 
 
 class UnavailableError(InputError):
@@ -46,7 +47,7 @@ class Subject(ABC):
 
     Attributes:
         name: of the series.
-        library: "wagma", "mpi", "gloo" or "nccl".
+        library: "wagma", "mpi", "gloo", "nccl" or "copy".
         has_outcomes: calls from C have outcomes.
         carries: contributions that were late are added to later ones.
         version: of the next call that `taken` is asked of; the same on all ranks.
@@ -61,8 +62,12 @@ class Subject(ABC):
         self.version = 0
 
     @abstractmethod
-    def array(self) -> Vector:
-        """Return the array to fill for the next call: one dimension, in the storage dtype."""
+    def array(self) -> Any:
+        """Return the array of the next call: of one dimension; on the host in the storage dtype."""
+
+    def fill(self, contributions: Contributions, rank: int, version: int) -> None:
+        """Write the contribution of a rank and version into the array of the next call."""
+        contributions.write(self.array(), rank, version)
 
     def ready(self) -> None:  # noqa: B027, most are
         """Prepare the call, untimed, when the array has been filled."""
@@ -116,6 +121,37 @@ class Summed(Subject):
         version = self.version
         self.version += 1
         return Taken(delivered.result, [(rank, version) for rank in self._members])
+
+
+class OnGpu(Summed):
+    """The same, with an array on a GPU that is written there.
+
+    Args:
+        name: of the series.
+        inputs: what writes it.
+        first: elements of the array at first.
+        members: ranks whose arrays are added up.
+        validate: whether results are compared: they are copied to the host for that.
+    """
+
+    def __init__(
+        self, name: str, inputs: Inputs, first: Vector, members: Sequence[int], *, validate: bool
+    ) -> None:
+        super().__init__(name, first, members)
+        self.inputs, self.validate = inputs, validate
+        self.x = self.result = inputs.array(first)
+
+    def fill(self, contributions: Contributions, rank: int, version: int) -> None:  # noqa: ARG002
+        """See `Subject`."""
+        self.inputs.write(self.x, rank, version)
+
+    def ready(self) -> None:
+        """See `Subject`."""
+        self.inputs.gpu.finish()
+
+    def delivered(self, outcome: Any) -> Delivered:  # noqa: ARG002
+        """See `Subject`."""
+        return Delivered(self.inputs.read(self.result) if self.validate else None)
 
 
 class CSubject(Subject):

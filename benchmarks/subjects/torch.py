@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from wagma.launch.packages import missing
 
 from ..contributions import Vector
+from ..gpus import Inputs, TorchGpu
 from .partial import tensor
-from .subject import Delivered, Summed, UnavailableError
+from .subject import OnGpu, Summed, UnavailableError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -68,20 +69,14 @@ class Gloo(Summed):
     library = "gloo"
 
     def __init__(self, comm: MPI.Intracomm, x: Vector, datatype: str) -> None:
-        super().__init__(f"{self.library} in-place", x, range(comm.Get_size()))
-        self._host = tensor(x, datatype)
-        self._tensors = [self._reduced(comm)]
-        self._group: Any = self._made_group(store(comm), comm.Get_rank(), comm.Get_size())
-
-    def _reduced(self, comm: MPI.Intracomm) -> Any:  # noqa: ARG002
-        """Return the tensor that the library reduces."""
-        return self._host
-
-    def _made_group(self, store: Any, rank: int, size: int) -> Any:
+        super().__init__("gloo in-place", x, range(comm.Get_size()))
         import torch.distributed
 
         distributed: Any = torch.distributed
-        return distributed.ProcessGroupGloo(store, rank, size, timeout=PATIENCE)
+        self._tensors = [tensor(x, datatype)]
+        self._group: Any = distributed.ProcessGroupGloo(
+            store(comm), comm.Get_rank(), comm.Get_size(), timeout=PATIENCE
+        )
 
     def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
@@ -95,41 +90,48 @@ class Gloo(Summed):
         self._group = None
 
 
-class Nccl(Gloo):
-    """NCCL's allreduce of a tensor on this rank's GPU, until it is done; collective.
+class Nccl(OnGpu):
+    """NCCL's allreduce in place of a tensor on this rank's GPU, until it is done; collective.
 
-    The array is copied to the GPU before the call and back for the check, outside the timed part.
+    Args:
+        comm: its ranks, which have a GPU each.
+        inputs: what writes tensors on the GPU.
+        first: elements of the tensor at first.
+        validate: whether results are compared.
     """
 
     library = "nccl"
 
-    def _reduced(self, comm: MPI.Intracomm) -> Any:
-        import torch
-        from mpi4py import MPI
-
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        device = torch.device("cuda", node.Get_rank() % torch.cuda.device_count())
-        node.Free()
-        torch.cuda.set_device(device)
-        self._synchronize = torch.cuda.synchronize
-        return torch.empty_like(self._host, device=device)
-
-    def _made_group(self, store: Any, rank: int, size: int) -> Any:
+    def __init__(
+        self, comm: MPI.Intracomm, inputs: Inputs, first: Vector, *, validate: bool
+    ) -> None:
+        super().__init__("nccl in-place", inputs, first, range(comm.Get_size()), validate=validate)
         import torch.distributed
 
         distributed: Any = torch.distributed
-        return distributed.ProcessGroupNCCL(store, rank, size, PATIENCE)
+        rank, size = comm.Get_rank(), comm.Get_size()
+        self._group: Any = distributed.ProcessGroupNCCL(store(comm), rank, size, PATIENCE)
 
-    def ready(self) -> None:
+    def caller(self) -> Callable[[], Any]:
         """See `Subject`."""
-        self._tensors[0].copy_(self._host)
-        self._synchronize()
+        return self._reduce
 
     def _reduce(self) -> None:
-        super()._reduce()
-        self._synchronize()
+        self._group.allreduce([self.x]).wait()
+        self.inputs.gpu.finish()
 
-    def delivered(self, outcome: Any) -> Delivered:
+    def close(self) -> None:
         """See `Subject`."""
-        self._host.copy_(self._tensors[0])
-        return super().delivered(outcome)
+        self._group = None
+
+
+def shared_gpus(comm: MPI.Intracomm) -> str | None:
+    """Return why NCCL cannot be measured: ranks share a GPU; None: it can; collective."""
+    import torch
+
+    gpu = TorchGpu(comm.Get_rank()).index
+    own = (socket.gethostname(), str(torch.cuda.get_device_properties(gpu).uuid))
+    gpus = len(set(comm.allgather(own)))
+    if gpus == comm.Get_size():
+        return None
+    return f"NCCL needs a GPU per rank: {comm.Get_size()} ranks share {gpus}; it is not measured"

@@ -80,14 +80,19 @@ class Osu:
         self._columns = (_SWEEPS | _OSU).get(settings.kind, _latency)(settings)
         self._columns += (_ours if self._each_series else _beside_osu)(settings)
 
-    def header(self, environment: dict[str, Any]) -> str:  # noqa: ARG002 it goes to stderr
-        """See `View`."""
+    def header(self, environment: dict[str, Any]) -> str:
+        """Return OSU's first lines, and those of GPUs; all else goes to standard error."""
         settings = self._settings
         line = title(settings.kind, version("wagma"), settings.buffer)
         overall = OVERALL if settings.kind == "iallreduce" else ""
         names = "".join(column.name.rjust(column.width) for column in self._columns)
         series = "  Series" if self._each_series else ""
-        return f"\n{line}\n{overall}{_preamble(settings)}{'# Size':<{SIZE_WIDTH}}{names}{series}\n"
+        gpus = "".join(
+            f"# Ranks {one['ranks']}: {one['gpu']}, driver {one['driver']}.\n"
+            for one in environment.get("gpus", ())
+        )
+        preamble = _preamble(settings) + gpus
+        return f"\n{line}\n{overall}{preamble}{'# Size':<{SIZE_WIDTH}}{names}{series}\n"
 
     def row(self, point: Point) -> str:
         """See `View`."""

@@ -92,7 +92,7 @@ COLUMNS = (
     *(f"own_{part}_us" for part in PARTS),
     *(f"last_{part}_us" for part in PARTS),
     *("late_percent", "skew_percent", "arrivals_us", "exits_us", "algbw_gbs", "busbw_gbs"),
-    *("ratio", "checked", "wrong"),
+    *("ratio", "checked", "wrong", "buffer", "gpu", "driver"),
     *POSTED,
 )
 
@@ -102,9 +102,11 @@ class Csv:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._gpu: Described = {}  # of rank 0
 
     def header(self, environment: dict[str, Any]) -> str:
         """See `View`."""
+        self._gpu = next(iter(environment.get("gpus", ())), {})
         return remarks(environment) + _line(COLUMNS)
 
     def row(self, point: Point) -> str:
@@ -117,6 +119,9 @@ class Csv:
             "datatype": settings.datatype,
             "arrival": point.arrival,
             "amplitude_us": None if point.amplitude is None else 1e6 * point.amplitude,
+            "buffer": settings.buffer,
+            "gpu": self._gpu.get("gpu"),
+            "driver": self._gpu.get("driver"),
         }
         lines = []
         for series in point.series:

@@ -124,7 +124,7 @@ class Launched:
             output, errors = self.processes[rank].communicate(timeout=LIVENESS_S)
             assert self.processes[rank].returncode == expected, errors
             if expected == 0:
-                assert errors == ""
+                assert errors == "", errors
             texts.append(output.rstrip("\n"))
         return texts
 

@@ -1,13 +1,13 @@
 """Arrays on simulated GPUs, as a library like CuPy shows them, and their host's view of calls."""
 
 import ctypes
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "build/libwagma_device_sim.so"
@@ -53,7 +53,7 @@ class Array:
     """
 
     def __init__(self, values: Any, stream: Stream = STREAM) -> None:
-        self.bfloat16 = isinstance(values, torch.Tensor)
+        self.bfloat16 = _is_tensor(values)
         values = bits_of(values)
         self.stream = stream
         self.shape = values.shape
@@ -64,6 +64,8 @@ class Array:
         self.set(values)
 
     def __del__(self) -> None:
+        if sys.is_finalizing():
+            return
         self.get()  # nothing that uses it is queued any more
         _lib.sim_free(self.stream.gpu, self.address)
 
@@ -93,10 +95,15 @@ class Array:
 
 def bits_of(values: Any) -> npt.NDArray[Any]:
     """Return numpy's array of the values; of bfloat16, which numpy has not, as uint16."""
-    if isinstance(values, torch.Tensor):
-        made: npt.NDArray[Any] = values.view(torch.uint16).numpy()
+    if _is_tensor(values):
+        made: npt.NDArray[Any] = values.view(sys.modules["torch"].uint16).numpy()
         return made
     return np.asarray(values)
+
+
+def _is_tensor(values: Any) -> bool:
+    torch = sys.modules.get("torch")  # importing it takes seconds
+    return torch is not None and isinstance(values, torch.Tensor)
 
 
 def read(x: Any) -> npt.NDArray[Any]:

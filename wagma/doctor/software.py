@@ -202,18 +202,17 @@ def gpu() -> Gpu:
     """Return the GPUs, and the software that can use them."""
     torch = _version_of("torch")
     cupy = next(filter(None, map(_version_of, CUPY)), "")
-    driver = _driver(text_of("/sys/module/nvidia/version"), text_of("/proc/driver/nvidia/version"))
-    if not driver:
+    if not (version := driver()):
         return Gpu(torch=torch, cupy=cupy)
     try:
         devices, error = _cuda_devices(), ""
     except (OSError, RuntimeError) as caught:
-        return Gpu(driver=driver, error=one_line(caught), torch=torch, cupy=cupy)
+        return Gpu(driver=version, error=one_line(caught), torch=torch, cupy=cupy)
     torch_cuda = _torch_cuda() if torch and devices else None
     device, device_error = _device() if devices else ("", "")
     apart = _apart(devices)
     return Gpu(
-        driver=driver,
+        driver=version,
         devices=devices,
         error=error,
         torch=torch,
@@ -233,6 +232,11 @@ def _device() -> tuple[str, str]:
         return Device(0).name, ""
     except Exception as caught:  # the engine is missing, too
         return "", one_line(caught)
+
+
+def driver() -> str:
+    """Return the version of NVIDIA's driver; empty if there is none."""
+    return _driver(text_of("/sys/module/nvidia/version"), text_of("/proc/driver/nvidia/version"))
 
 
 def _driver(module: str, proc: str) -> str:

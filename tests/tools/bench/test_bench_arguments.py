@@ -277,7 +277,10 @@ REFUSED = {
     "-z50 --format nccl": "-z: --format nccl has percentiles",
     "-f --format csv": "-f: --format csv has the same columns with it; leave -f out",
     "-f --format nccl": "-f: --format nccl has the same columns",
-    "--buffer cupy": "--buffer cupy: wagma takes arrays in host memory only; pass --buffer numpy",
+    "--buffer cuda": "argument --buffer: invalid choice: 'cuda'",
+    "--buffer torch-cuda --form private": "--form private: arrays in place are the user's with",
+    "--baseline gloo --buffer torch-cuda": "--baseline gloo: it reduces arrays of the host; pass",
+    "--baseline copy": "--baseline copy: it is of arrays on a GPU; pass --buffer torch-cuda",
     "--seed -1": "argument --seed: -1 is too small: at least 0 is needed",
 }
 
@@ -328,6 +331,9 @@ def test_packages_that_are_missing(
     monkeypatch.setattr("wagma.launch.packages.find_spec", lambda _: None)
     assert "--buffer torch: torch is not installed" in refusal(
         capsys, "allreduce", "--buffer", "torch"
+    )
+    assert "--buffer cupy: cupy-cuda13x is not installed: python -m pip install" in refusal(
+        capsys, "allreduce", "--buffer", "cupy"
     )
     assert "--baseline gloo: torch is not installed" in refusal(
         capsys, "allreduce", "--baseline", "gloo"

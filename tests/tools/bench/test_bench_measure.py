@@ -21,6 +21,7 @@ from wagma.benchmarks.start import Start
 from wagma.benchmarks.subjects import Subject, UnavailableError
 from wagma.benchmarks.subjects import check as subjects_check
 from wagma.benchmarks.subjects.partial import WagmaAllreduce
+from wagma.benchmarks.subjects.torch import shared_gpus
 from wagma.collectives.arrays import DTYPES
 
 pytestmark = pytest.mark.mpi
@@ -346,3 +347,21 @@ def test_interrupted_between_blocks(comm: MPI.Intracomm, start: Start) -> None:
         else:
             assert point is not None
             assert point.series[0].began.shape == (complete, comm.size)
+
+
+def test_nccl_needs_a_gpu_per_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = iter(("GPU-1", "GPU-2"))
+    module = "wagma.benchmarks.subjects.torch.TorchGpu"
+    monkeypatch.setattr(module, lambda _: SimpleNamespace(index=0))
+    monkeypatch.setattr(
+        "torch.cuda.get_device_properties", lambda _: SimpleNamespace(uuid=next(gpus))
+    )
+
+    def comm(*others: tuple[str, str]) -> Any:
+        def gathered(own: tuple[str, str]) -> list[tuple[str, str]]:
+            return [own, *(others or [own] * 3)]
+
+        return SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 4, allgather=gathered)
+
+    assert shared_gpus(comm()) == ("NCCL needs a GPU per rank: 4 ranks share 1; it is not measured")
+    assert shared_gpus(comm(("b", "GPU-2"), ("c", "GPU-2"), ("c", "GPU-1"))) is None

@@ -31,6 +31,7 @@ ENOUGH = 1 << 50
         (replace(WAITING, kind="iallreduce", form="private"), (12, 15)),
         (replace(WAITING, kind="overlap"), (18, 19)),
         (replace(SYNC, loop="c"), (1, 3)),
+        (replace(SYNC, buffer="cupy", baselines=("mpi", "copy"), validate=True), (0, 3)),
         (replace(SYNC, loop="c", validate=True), (1, 4)),
     ],
 )
