@@ -203,8 +203,6 @@ build/$(1)/tests/engine/%.o: tests/engine/%.c csrc/engine.mk Makefile
 build/$(1)/test_%: build/$(1)/tests/engine/test_%.o $$(C_SUPPORT:%=build/$(1)/tests/engine/%.o) \
     $$(ENGINE:csrc/%.c=build/$(2)/%.o)
 	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
-build/$(1)/bench_%: build/$(1)/tests/engine/bench_%.o $$(ENGINE:csrc/%.c=build/$(2)/%.o)
-	$$(CC) -pthread $$(GOLD) $$(FLAGS_$(1)) $$^ $$(ENGINE_LIBS) -o $$@
 build/$(1)/tests/engine/%.o: tests/engine/%.cc csrc/engine.mk Makefile
 	@mkdir -p $$(@D)
 	$$(CXX) $$(HOST_CXXFLAGS) $$(WARNINGS) -MMD -MP -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@

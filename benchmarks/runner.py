@@ -40,7 +40,7 @@ def run_on(comm: MPI.Intracomm, settings: Settings) -> int:
     settings, over = agree(comm, settings)
     with interrupt.Interrupt(comm) as interrupted:
         settings, warnings = _checked(comm, settings)
-        gpu = everywhere(comm, lambda: _gpu(settings, comm.Get_rank(), over))
+        gpu = everywhere(comm, lambda: _gpu(settings, comm.Get_rank()))
         if gpu is not None and gpu.simulated:
             warnings += ["GPUs are simulated: the figures say nothing of a GPU"]
         places = environment.gather(comm, None if gpu is None else gpu.facts())
@@ -77,7 +77,7 @@ def _checked(comm: MPI.Intracomm, settings: Settings) -> tuple[Settings, list[st
     return replace(settings, baselines=kept), list(missing.values())
 
 
-def _gpu(settings: Settings, rank: int, over: str) -> Gpu | None:
+def _gpu(settings: Settings, rank: int) -> Gpu | None:
     """Return the GPU of a rank; None: the arrays are the host's.
 
     Raises:
@@ -85,11 +85,6 @@ def _gpu(settings: Settings, rank: int, over: str) -> Gpu | None:
     """
     if settings.buffer not in GPUS:
         return None
-    if over != "shm":
-        raise InputError(
-            f"--buffer {settings.buffer}: messages carry arrays in host memory only; start all "
-            "ranks on one node, or pass --buffer numpy"
-        )
     gpu = GPUS[settings.buffer](rank)
     gpu.facts()  # the engine has to find it, too
     return gpu

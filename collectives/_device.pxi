@@ -91,6 +91,64 @@ cdef class Device:
                 calls.close(self.device, memory)
         return "" if status == WAGMA_OK else wagma_last_error().decode("utf-8", "replace")
 
+    def time_sums(self, str dtype, size_t count, int n, int queued):
+        """Return the seconds that `queued` sums of `n` arrays take, one after the other.
+
+        Benchmarks measure the kernels and copies by it. The arrays are made for it, and freed.
+
+        Args:
+            dtype: element type.
+            count: elements of each array.
+            n: arrays that are added up, of weight 1, to 16; 0: one is copied.
+            queued: sums, at least 1.
+
+        Raises:
+            DeviceError: the device reported an error.
+            MemoryError: it has no memory for n + 1 arrays.
+        """
+        if not 0 <= n <= 16 or queued < 1:
+            raise ValueError(f"n={n}, queued={queued}: n must be 0 to 16, queued at least 1")
+        cdef const device_calls *calls = self.device.calls
+        cdef wagma_device *device = self.device
+        cdef wagma_dtype code = arrays.DTYPES[dtype].code
+        cdef size_t nbytes = count * arrays.DTYPES[dtype].storage.itemsize
+        cdef void *memory[17]  # the last one that is used is the sum's
+        cdef double[16] weights
+        cdef void *stream = NULL
+        cdef int made = 0, k, number = max(n, 1)
+        cdef int status = calls.stream_new(device, &stream)
+        while status == WAGMA_OK and made <= number:
+            status = calls.alloc(device, nbytes, &memory[made])
+            if status == WAGMA_OK:
+                made += 1  # zeros
+                status = calls.sum(device, stream, code, memory[made - 1], NULL, NULL, 0, 1, count)
+        for k in range(16):
+            weights[k] = 1
+        if status == WAGMA_OK:
+            with nogil:
+                status = calls.synchronise(device, stream)
+        began = time.perf_counter()
+        for k in range(queued):
+            if status == WAGMA_OK and n == 0:
+                status = calls.copy(device, stream, memory[1], memory[0], nbytes)
+            elif status == WAGMA_OK:
+                status = calls.sum(device, stream, code, memory[n], <const void *const *>memory,
+                                   weights, n, 1, count)
+        failure = None if status == WAGMA_OK else _error(status, "device")
+        if stream != NULL:
+            with nogil:
+                status = calls.synchronise(device, stream)
+        took = time.perf_counter() - began
+        if failure is None and status != WAGMA_OK:
+            failure = _error(status, "device")
+        for k in range(made):
+            calls.free(device, memory[k])
+        if stream != NULL:
+            calls.stream_free(device, stream)
+        if failure is not None:
+            raise failure
+        return took
+
     cdef int order(self, void *before, void *after) except -1:
         """Let work that is queued on the stream `after` from now on wait for that on `before`."""
         cdef const device_calls *calls = self.device.calls

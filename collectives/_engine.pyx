@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import threading
+import time
 import warnings
 import weakref
 

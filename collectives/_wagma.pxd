@@ -12,16 +12,26 @@ cdef extern from "device/device.h" nogil:
     ctypedef struct device_record:
         uint64_t words[16]
 
+    ctypedef enum wagma_dtype:
+        WAGMA_F32
+
     ctypedef struct device_calls:
         int (*alloc)(wagma_device *d, size_t bytes, void **memory) noexcept nogil
         void (*free)(wagma_device *d, void *memory)
         int (*export)(wagma_device *d, void *memory, device_record *record) noexcept nogil
         int (*open)(wagma_device *d, const device_record *record, void **memory) noexcept nogil
         void (*close)(wagma_device *d, void *memory) noexcept nogil
+        int (*stream_new)(wagma_device *d, void **stream)
+        void (*stream_free)(wagma_device *d, void *stream)
         int (*event_new)(wagma_device *d, void **event)
         void (*event_free)(wagma_device *d, void *event)
         int (*record)(wagma_device *d, void *event, void *stream)
         int (*wait)(wagma_device *d, void *stream, void *event)
+        int (*synchronise)(wagma_device *d, void *stream) noexcept nogil
+        int (*copy)(wagma_device *d, void *stream, void *out, const void *in_, size_t bytes)
+        int (*sum)(wagma_device *d, void *stream, wagma_dtype dtype, void *out,
+                   const void *const *in_, const double *weights, int n, double divisor,
+                   size_t count)
 
     ctypedef struct wagma_device:
         const device_calls *calls

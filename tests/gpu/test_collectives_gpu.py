@@ -1,19 +1,19 @@
-"""Collectives of arrays on GPUs, of torch and CuPy: ranks share one GPU where there is one."""
+"""Collectives of arrays on GPUs, of torch and CuPy: ranks share one GPU where there is one.
+
+Without a GPU, CuPy's arrays are on simulated ones.
+"""
 
 import importlib.util
-from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import blocks
 from launched import Launched
+from simulated import ENVIRONMENT, GPU
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
-if not Path("/dev/nvidiactl").exists():
-    pytest.skip("no NVIDIA GPU", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
-    pytest.skip("PyTorch cannot use the GPU", allow_module_level=True)
+SIMULATED = {} if GPU else ENVIRONMENT
 
 LIBRARIES = {
     "torch": """
@@ -34,18 +34,37 @@ LIBRARIES = {
 }
 
 
+def without(name: str) -> str:
+    """Why arrays of a library cannot be made here; empty: they can."""
+    if SIMULATED:
+        return "" if name == "cupy" else "no NVIDIA GPU, and torch has none that is simulated"
+    if importlib.util.find_spec(name) is None:
+        return f"{name} is not installed"
+    module: Any = importlib.import_module(name)
+    usable = module.cuda.is_available()
+    return "" if usable else f"{name} cannot use the GPU"
+
+
 @pytest.fixture(params=LIBRARIES)
 def library(request: pytest.FixtureRequest) -> str:
     """What makes arrays by a library."""
-    name: str = request.param
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    return LIBRARIES[name]
+    if why := without(request.param):
+        pytest.skip(why)
+    return LIBRARIES[request.param]
+
+
+@pytest.fixture
+def of_torch() -> str:
+    """What makes arrays of torch."""
+    if why := without("torch"):
+        pytest.skip(why)
+    return LIBRARIES["torch"]
 
 
 def everywhere(size: int, *scripts: str) -> None:
     """Each rank has to come to its end."""
-    with Launched(size, "\n".join([*map(dedented, scripts), "print('done')"])) as ranks:
+    script = "\n".join([*map(dedented, scripts), "print('done')"])
+    with Launched(size, script, environment=SIMULATED) as ranks:
         assert ranks.outputs() == ["done"] * size
 
 
@@ -55,11 +74,13 @@ def dedented(script: str) -> str:
     return "\n".join(line[min(indents) :] for line in lines)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(4, marks=pytest.mark.long)]
+)
 def test_bits_are_those_of_the_host(library: str, size: int) -> None:
     script = """
         for name in ("float32", "float64", "float16", "int32", "int64"):
-            for count in (0, 1, 1001, 300_000):
+            for count in (0, 1, 1001, 50_000):
                 values = (np.random.default_rng(rank).standard_normal(count) * 100).astype(name)
                 x, y = on_gpu(values), values.copy()
                 average = name.startswith("float")
@@ -95,12 +116,13 @@ def test_staged_arrays_have_the_bits_of_the_host(library: str) -> None:
     everywhere(2, library, script)
 
 
+@pytest.mark.long
 def test_a_rank_that_sleeps_holds_up_nobody(library: str) -> None:
     """It comes when the others have made all their versions, and merges the newest."""
     script = """
         steps = 5
-        x = on_gpu(np.full(1 << 20, rank, np.float32))
-        with GroupAllreduce(None, x, group_size=size, grace=0.01, timeout=60) as coll:
+        x = on_gpu(np.full(1 << 18, rank, np.float32))
+        with GroupAllreduce(None, x, group_size=size, grace=0.5, timeout=60) as coll:
             if rank == 0:
                 together(size)
             while coll.version < steps:
@@ -123,7 +145,7 @@ SLEEP = """if rank == 0:
                 together(size)"""
 
 
-def test_no_rank_waits_for_work_on_another_stream() -> None:
+def test_no_rank_waits_for_work_on_another_stream(of_torch: str) -> None:
     """What a stream produces late is averaged on it; the host does not wait."""
     script = """
         stream = torch.cuda.Stream()
@@ -142,7 +164,7 @@ def test_no_rank_waits_for_work_on_another_stream() -> None:
                     assert bool((y == expected).all())
                 torch.cuda.synchronize()
         """
-    everywhere(2, LIBRARIES["torch"], script)
+    everywhere(2, of_torch, script)
 
 
 def test_memory_of_the_engine_is_used_without_a_copy(library: str) -> None:
@@ -167,7 +189,7 @@ def test_memory_of_the_engine_is_used_without_a_copy(library: str) -> None:
     everywhere(2, library, script)
 
 
-def test_errors_name_the_array_and_the_remedy() -> None:
+def test_errors_name_the_array_and_the_remedy(of_torch: str) -> None:
     script = """
         x, y = torch.zeros(4, device="cuda"), np.zeros(4, np.float32)
         def refused(make, kind, *words):
@@ -190,10 +212,10 @@ def test_errors_name_the_array_and_the_remedy() -> None:
             coll.allreduce(x)
             assert coll.device in repr(coll)
         """
-    everywhere(2, LIBRARIES["torch"], script)
+    everywhere(2, of_torch, script)
 
 
-def test_the_example_of_the_page() -> None:
+def test_the_example_of_the_page(of_torch: str) -> None:  # noqa: ARG001, it makes its own
     (script,) = blocks("gpu.md", "python")
     with Launched(4, script) as ranks:
         assert len({output.split()[-1] for output in ranks.outputs()}) == 1

@@ -1,15 +1,14 @@
 """Machines that have a GPU: arrays of the host that are pinned for it, and what the doctor says."""
 
-from pathlib import Path
-
 import pytest
 from launched import Launched
+from simulated import GPU
 
 from wagma.doctor import software
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
-if not Path("/dev/nvidiactl").exists():
+if not GPU:
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():

@@ -4,16 +4,16 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from documents import ROOT, blocks
 from launched import Launched
+from simulated import GPU
 from under_mpiexec import CLEAN, launcher
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
-if not Path("/dev/nvidiactl").exists():
+if not GPU:
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():

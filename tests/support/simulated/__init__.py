@@ -12,4 +12,4 @@ ENVIRONMENT = {
     "WAGMA_DEVICE_LIBRARY": str(LIBRARY),
 }
 # tests/gpu/run.sh has seen a GPU, or this is usual for one.
-GPU = "WAGMA_TEST_DEVICES" in os.environ or Path("/dev/nvidiactl").exists()
+GPU = "WAGMA_TEST_GPUS" in os.environ or Path("/dev/nvidiactl").exists()
