@@ -243,7 +243,8 @@ print("trained", flush=True)
     )
     command = [*launcher(), "-n", "3", sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=CLEAN)
-    assert done.stdout.split() == ["trained"] * 3, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("trained") == 3, done.stderr
 
 
 def test_dropcompute_times_the_work_of_the_gpu() -> None:
@@ -311,6 +312,7 @@ def test_the_loops_of_the_documents() -> None:
     trained(f"""
 from torch.utils.data import DataLoader, TensorDataset
 for code in {codes!r}:
+    torch.manual_seed(0)  # one model everywhere: it is no block's subject
     data = torch.randn(64, 4, device="cuda")
     known = {{
         "comm": None, "rank": rank, "size": size,
