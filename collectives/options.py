@@ -189,7 +189,8 @@ class Options(CommonOptions):
         name: shown in warnings and by repr; None: no name.
         shm_limit: bytes of shared memory per rank; None: as many as the protocol can use. An array
             of 1 to 2 MiB takes 2 MiB.
-        redo_after: seconds until another rank repeats the work of a stopped rank; None: 200e-6.
+        redo_after: seconds until another rank repeats the work of a stopped rank, 1e-3 at least in
+            a GPU's memory; None: 200e-6.
         progress: with transport="mpi", how a rank takes part in versions while it computes or
             sleeps. A progress thread polls without pause while a version is active. Between
             versions "spin" polls likewise; "yield" yields the core between polls; "sleep:US" polls

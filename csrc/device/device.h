@@ -67,7 +67,8 @@ typedef struct device_calls {
      * memory of the host. */
     int (*copy)(wagma_device *d, void *stream, void *out, const void *in, size_t bytes);
     /* Queues a sum as reduce_kernels.sum (kernels/reduce.h), with the same bits. The arrays in[]
-     * and weights[] may change when it returns. */
+     * and weights[] may change when it returns. n may be any number: memory that a sum of many
+     * arrays takes beside them is the device's own, and free behind the sum (WAGMA_ENOMEM). */
     int (*sum)(wagma_device *d, void *stream, wagma_dtype dtype, void *out, const void *const *in,
                const double *weights, int n, double divisor, size_t count);
 } device_calls;

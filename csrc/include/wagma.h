@@ -321,7 +321,9 @@ WAGMA_API int wagma_lost(wagma_handle *handle, int32_t *ranks);
  * WAGMA_ECLOSED, and writes into no other rank's array once the others see the failure. */
 WAGMA_API void wagma_fail(wagma_handle *handle);
 
-/* Frees the handle; one that was not closed is marked failed. NULL is allowed. */
+/* Frees the handle; one that was not closed is marked failed. NULL is allowed. With arrays on a
+ * device it waits, without end, for what is queued on the caller's stream and may use the handle's
+ * memory; wagma_close() waits for that until `timeout`. */
 WAGMA_API void wagma_free(wagma_handle *handle);
 
 /* ---- what happened --------------------------------------------------------------------------- */

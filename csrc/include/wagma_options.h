@@ -129,10 +129,11 @@ typedef struct wagma_options {
     double timeout;       /* seconds until a wait ends in WAGMA_ESTALL; negative: never */
     double stall_warning; /* seconds between warnings about a stuck wait, 0.1 at least; negative:
                              none */
-    double redo_after;  /* seconds until a slice of a stopped rank is recomputed; default 200e-6 */
-    uint64_t shm_limit; /* bytes of shared memory and of its device per rank; 0: as many as the
-                           protocol can use */
-    uint64_t seed;      /* of the draws of MAJORITY and PAIRS */
+    double redo_after;    /* seconds until a slice of a stopped rank is recomputed; default 200e-6;
+                             on devices 1e-3 at least */
+    uint64_t shm_limit;   /* bytes of shared memory and of its device per rank; 0: as many as the
+                             protocol can use */
+    uint64_t seed;        /* of the draws of MAJORITY and PAIRS */
     /* of handles over a transport; the ranks may differ in them */
     double progress_sleep; /* seconds, 10e-6 at least; default 1e-3 */
     int32_t progress;      /* wagma_progress */

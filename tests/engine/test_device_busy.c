@@ -60,6 +60,18 @@ static void test_caller_is_away(void) {
     play_held(be_away);
 }
 
+static void await_slice(stage *s) {
+    const uint64_t began = clock_now();
+    EXPECT(wagma_finish(s->cast.handle[1], s->x[1], NULL) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(clock_now() - began >= 1000000, "redone after %d us",
+           (int)((clock_now() - began) / 1000));
+}
+
+/* A slice costs the start of a kernel and naps: it is not redone after 200 us, as on the host. */
+static void test_slice_has_its_time(void) {
+    play_held(await_slice);
+}
+
 static void redo_on_a_full_device(stage *s) {
     wagma_device *d = place_of(1)->device;
     machine_fail(d, MACHINE_ALLOC, 1);
@@ -253,6 +265,7 @@ static void test_rings_when_published(void) {
 int main(void) {
     arrays_on_devices = 1;
     RUN(test_caller_is_away);
+    RUN(test_slice_has_its_time);
     RUN(test_redo_on_a_full_device);
     RUN(test_late_on_a_full_device);
     RUN(test_refused_once);

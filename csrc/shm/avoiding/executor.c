@@ -107,7 +107,7 @@ static int begin(wagma_handle *h, enum call_mode mode) {
     const wagma_segment *s = handle_segment(h);
     const int viewed = e->local.kept || e->results_count > 0;
     e->taken = 0;
-    e->slice_ns = 0;
+    e->slice_ns = e->plane ? e->plane->slice_ns : 0;
     e->computed = 0;
     e->results_count = 0;
     e->counted = 0;

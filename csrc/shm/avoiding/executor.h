@@ -20,6 +20,8 @@ enum { AVOIDING_BLOCK_BYTES = 16384 };
  * What is asked for may go on after a function has returned; settle() says when it is done. The
  * status is WAGMA_OK or an error; after an error of a call the handle is broken. */
 struct avoiding_plane {
+    /* ns that a slice is taken to last at least: others recompute it after twice as long. */
+    uint64_t slice_ns;
     /* Return the address of contribution b of rank r, or of the result of round c, which the round
      * protocol lets this rank use. Those of a round are known after open(). */
     unsigned char *(*contribution)(const wagma_handle *h, int r, int b);
@@ -73,7 +75,7 @@ struct avoiding_executor {
     const int32_t *members; /* ranks whose contributions are reduced */
     int n;
     struct merge merge; /* its result */
-    uint64_t slice_ns;  /* longest slice that this call reduced */
+    uint64_t slice_ns;  /* longest slice that this call reduced, plane->slice_ns at least */
 
     /* results that are not copied to x */
     int out_of_place; /* x is the reserved buffer */

@@ -87,7 +87,11 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         changed(healthy(), gpu={"driver": "550", "devices": 2, "device": "T (0)", "apart": (0, 1)}),
         "GPU", "; GPU 0 does not reach GPU 1: arrays there have memory='staged', through the host",
     ),
-    "GPU without the library": (
+    "MIG": (
+        changed(healthy(), gpu={"driver": "550", "devices": 1, "device": "A100 MIG 1g.5gb (0)"}),
+        "GPU", "A100 MIG 1g.5gb (0) is an instance of MIG: instances do not reach each",
+    ),
+    "GPU without NVRTC": (
         changed(healthy(), gpu={"driver": "550", "devices": 1, "device_error": "cannot load it"}),
         "GPU", "; wagma works on host arrays (cannot load it)",
     ),

@@ -179,6 +179,13 @@ def gpus(facts: Facts) -> Iterator[Finding]:
                 f"{text}{on}; {HOST_ONLY}{why}",
                 "copy what is averaged to the host before a call, and the result back",
             )
+        if " MIG " in gpu.device and len(ranks) > 1:
+            yield note(
+                "GPU",
+                f"{gpu.device} is an instance of MIG: instances do not reach each other's memory, "
+                "and calls copy through the host",
+                "give all ranks of a node one instance, or whole GPUs",
+            )
         if gpu.error:
             yield warning(
                 "GPU",
