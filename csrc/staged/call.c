@@ -1,5 +1,6 @@
 /* The calls of staged handles: they copy x to the host, call the executor, and copy results to the
  * device. See staged.h. */
+#include <stdio.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -150,7 +151,6 @@ static int show_all(wagma_handle *h) {
 static int deliver(wagma_handle *h) {
     struct staged *s = staged_of(h);
     wagma_outcome *o = &h->outcome;
-    const device_calls *calls = s->device->calls;
     int status = WAGMA_OK;
     if (o->merged && !s->out_of_place)
         status = copy(s, h->call.given, s->x);
@@ -158,17 +158,32 @@ static int deliver(wagma_handle *h) {
         status = show_all(h);
     if (status == WAGMA_OK && o->result)
         status = show(h, 0, o->result, &o->result);
-    if (status == WAGMA_OK)
-        status = calls->record(s->device, s->delivered, s->stream);
-    return status == WAGMA_OK ? calls->wait(s->device, s->caller, s->delivered) : status;
+    return status;
+}
+
+/* After a call that ended with `status`, what the caller queues comes behind the engine's copies,
+ * also after an error: x is the caller's again. Return the first error. */
+static int end_use(const wagma_handle *h, int status) {
+    const struct staged *s = staged_of(h);
+    char said[1024];
+    if (status == WAGMA_INPROGRESS)
+        return status;
+    snprintf(said, sizeof said, "%s", wagma_last_error());
+    int ended = s->device->calls->record(s->device, s->delivered, s->stream);
+    if (ended == WAGMA_OK)
+        ended = s->device->calls->wait(s->device, s->caller, s->delivered);
+    return status == WAGMA_OK ? ended : error_set(status, "%s", said);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
+/* The wait so far counts neither for `timeout` nor for warnings. */
 static int begin_executor(wagma_handle *h) {
     struct staged *s = staged_of(h);
     h->call.active = 1;
-    h->call.began = clock_now();
+    h->call.began = h->call.counted = clock_now();
+    h->call.delay = 0;
+    h->call.warnings = 0;
     h->call.x = s->x;
     if (s->out_of_place) {
         copy_on_host(h, s->contribution, s->x, s->bytes);
@@ -207,19 +222,19 @@ static int begin(wagma_handle *h, enum call_mode mode) {
 }
 
 int staged_start(wagma_handle *h) {
-    return begin(h, CALL_START);
+    return end_use(h, begin(h, CALL_START));
 }
 
 int staged_post(wagma_handle *h) {
-    return begin(h, CALL_POST);
+    return end_use(h, begin(h, CALL_POST));
 }
 
 int staged_poll(wagma_handle *h) {
-    return run(h, CALL_POLL);
+    return end_use(h, run(h, CALL_POLL));
 }
 
 int staged_finish(wagma_handle *h) {
-    return run(h, CALL_FINISH);
+    return end_use(h, run(h, CALL_FINISH));
 }
 
 int staged_next_contribution(wagma_handle *h, void **buffer) {

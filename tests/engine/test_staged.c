@@ -95,6 +95,41 @@ static void test_results_stay(void) {
     }
 }
 
+/* What the caller queues after a failed call comes behind the call's copies to its array: here the
+ * result is on its way to x when an older one cannot be shown. */
+static void test_x_after_an_error(void) {
+    for (uint64_t seed = 0; seed < 24 / SLOWDOWN + 8; seed++) {
+        const char *how = over(seed % 2);
+        wagma_options options = options_of(2, 2, 1, COUNT);
+        stage s;
+        options.late = WAGMA_LATE_SKIP;
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
+        for (int64_t t = 0; t < 2; t++) {
+            put(1, s.x[1], t);
+            EXPECT(wagma_allreduce(s.cast.handle[1], s.x[1], 1, NULL) == WAGMA_OK, "%s",
+                   wagma_last_error());
+        }
+        put(0, s.x[0], 0);
+        machine_fail(place_of(0)->device, MACHINE_PIN, 1);
+        EXPECT(wagma_allreduce(s.cast.handle[0], s.x[0], 1, NULL) == WAGMA_ENOMEM, "%s",
+               wagma_last_error());
+        EXPECT(strstr(wagma_last_error(), "injected"), "%s", wagma_last_error());
+        put(0, s.x[0], 9);
+        wagma_free(s.cast.handle[0]);
+        s.cast.handle[0] = NULL;
+        contribute(WAGMA_F64, host, 0, 9, COUNT);
+        EXPECT(memcmp(place_look(place_of(0), s.x[0], BYTES), host, BYTES) == 0,
+               "a failed call has written x late");
+        wagma_free(s.cast.handle[1]);
+        s.cast.handle[1] = NULL;
+        for (int r = 0; r < 2; r++)
+            place_free(place_of(r), s.x[r]);
+        cast_drop(&s.cast);
+        places_end();
+        CHECK(expectations_failed() == 0, "seed %" PRIu64 " %s", seed, how);
+    }
+}
+
 /* ---- waits for a device ---------------------------------------------------------------------- */
 
 typedef struct wait {
@@ -161,6 +196,37 @@ static void test_waits(void) {
         team_join(team_start(THREADS, &o, wait_in_vain, &w));
         places_end();
         CHECK(expectations_failed() == 0, "%d %s", k, how);
+    }
+}
+
+/* For the others the wait for x is computing: `timeout` and warnings begin behind it. */
+static void test_timeout_begins_with_the_executor(void) {
+    for (int messages = 0; messages < 2; messages++) {
+        const char *how = over(messages);
+        wagma_options options = options_of(2, 2, 2, COUNT);
+        stage s;
+        CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+        wagma_handle *const *h = s.cast.handle;
+        machine_hold(place_of(0)->device, place_of(0)->stream[0]);
+        for (int r = 0; r < 2; r++)
+            put(r, s.x[r], 0);
+        EXPECT(wagma_post(h[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
+        EXPECT(wagma_wait(h[0], s.x[0], 0.3, NULL) == WAGMA_INPROGRESS, "wait");
+        EXPECT(h[0]->call.delay > 0, "no time has passed");
+        const uint64_t released = clock_now();
+        machine_release(place_of(0)->device);
+        while (!h[0]->call.active)
+            EXPECT(wagma_test(h[0], s.x[0], NULL) == WAGMA_INPROGRESS, "test");
+        EXPECT(h[0]->call.delay <= clock_now() - released, "rank 1 has been waited for %.3f s",
+               (double)h[0]->call.delay * 1e-9);
+        EXPECT(wagma_post(h[1], s.x[1], 1, 0) == WAGMA_INPROGRESS, "post");
+        int status[2] = {WAGMA_INPROGRESS, WAGMA_INPROGRESS};
+        for (int r = 0; status[0] == WAGMA_INPROGRESS || status[1] == WAGMA_INPROGRESS; r = 1 - r)
+            if (status[r] == WAGMA_INPROGRESS)
+                status[r] = wagma_test(h[r], s.x[r], NULL);
+        EXPECT(status[0] == WAGMA_OK && status[1] == WAGMA_OK, "%s", wagma_last_error());
+        stage_close(&s);
+        CHECK(expectations_failed() == 0, "%s", how);
     }
 }
 
@@ -322,7 +388,9 @@ int main(void) {
     arrays_on_devices = WAGMA_MEMORY_STAGED;
     RUN(test_posted_before_x_is_there);
     RUN(test_results_stay);
+    RUN(test_x_after_an_error);
     RUN(test_waits);
+    RUN(test_timeout_begins_with_the_executor);
     RUN(test_refused);
     RUN(test_one_device_fails);
     RUN(test_freed_with_messages_under_way);
