@@ -443,6 +443,16 @@ static void test_cache(void) {
     CHECK(system(command) == 0, "%s", command);
     EXPECT(opens() && fake->compiled == before + 3, "what is damaged");
     EXPECT(opens() && fake->compiled == before + 3, "and is replaced");
+    snprintf(command, sizeof command, "echo longer | tee -a %s/wagma/*", folder);
+    CHECK(system(command) == 0, "%s", command);
+    EXPECT(opens() && fake->compiled == before + 4, "what is damaged, and the driver may take");
+    for (int nth = 1; nth == 1 || fake->fails == 0; nth++) {
+        fake->fails = nth;
+        const int is_open = opens();
+        EXPECT(is_open || strncmp(fake->failed, "cuModule", 8) != 0, "%s, of what is kept",
+               fake->failed);
+    }
+    fake->fails = 0;
     snprintf(command, sizeof command, "rm -r %s", folder);
     CHECK(system(command) == 0, "%s", command);
     setenv("XDG_CACHE_HOME", "none", 1);

@@ -1,5 +1,5 @@
 /* Files of compiled kernels in the user's cache folder: wagma/ in XDG_CACHE_HOME or ~/.cache. What
- * cannot be read or written there is compiled again. */
+ * cannot be read or written there, or was damaged, is compiled again. */
 #ifndef WAGMA_DEVICE_CUDA_CACHE_H
 #define WAGMA_DEVICE_CUDA_CACHE_H
 

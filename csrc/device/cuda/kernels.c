@@ -22,12 +22,26 @@ static void name_code(const struct cuda_device *d, char *name, size_t size) {
     snprintf(name, size, "kernels-sm%d-%016" PRIx64, d->arch, hash);
 }
 
-/* Code that this driver does not take, of another machine's compiler, is made anew. */
+static int find_kernels(struct cuda_device *d) {
+    char name[64];
+    int status = WAGMA_OK;
+    for (wagma_dtype t = WAGMA_F32; t <= WAGMA_I64 && status == WAGMA_OK; t++) {
+        snprintf(name, sizeof name, "weighted_sum_%s", reduce_dtype_name(t));
+        status = cuda_check(d, driver.cuModuleGetFunction(&d->kernel[t], d->module, name),
+                            "cuModuleGetFunction()");
+    }
+    if (status != WAGMA_OK)
+        cuda_kernels_end(d);
+    return status;
+}
+
+/* Code that this driver does not take, of another machine's compiler, is made anew. The driver may
+ * look at it when the kernels are asked for, and not before. */
 static int load_kept(struct cuda_device *d, const char *name) {
     char *code = cache_read(name);
     const int loaded = code && driver.cuModuleLoadData(&d->module, code) == CUDA_SUCCESS;
     free(code);
-    return loaded;
+    return loaded && find_kernels(d) == WAGMA_OK;
 }
 
 static int load_compiled(struct cuda_device *d, const char *name) {
@@ -50,17 +64,10 @@ static int load_compiled(struct cuda_device *d, const char *name) {
 int cuda_kernels_begin(struct cuda_device *d) {
     char name[64];
     name_code(d, name, sizeof name);
-    int status = load_kept(d, name) ? WAGMA_OK : load_compiled(d, name);
-    if (status != WAGMA_OK)
-        return status;
-    for (wagma_dtype t = WAGMA_F32; t <= WAGMA_I64 && status == WAGMA_OK; t++) {
-        snprintf(name, sizeof name, "weighted_sum_%s", reduce_dtype_name(t));
-        status = cuda_check(d, driver.cuModuleGetFunction(&d->kernel[t], d->module, name),
-                            "cuModuleGetFunction()");
-    }
-    if (status != WAGMA_OK)
-        cuda_kernels_end(d);
-    return status;
+    if (load_kept(d, name))
+        return WAGMA_OK;
+    const int status = load_compiled(d, name);
+    return status == WAGMA_OK ? find_kernels(d) : status;
 }
 
 void cuda_kernels_end(struct cuda_device *d) {
