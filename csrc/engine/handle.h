@@ -123,6 +123,9 @@ int handle_interrupted(wagma_handle *h, const char *phase);
  * between two checks for stalls; if much more time passed, the process was stopped (a suspended
  * job, a debugger) or busy elsewhere. Every check for stalls calls this. */
 void handle_count_delay(wagma_handle *h);
+/* What the call has waited so far was for its own x: it counts neither for `timeout` nor for
+ * warnings about the ranks that are waited for from now on. */
+void handle_restart_delay(wagma_handle *h);
 /* Return 1 once per heartbeat: poll() has to look for stalls. */
 int handle_look_due(wagma_handle *h);
 

@@ -45,6 +45,12 @@ void handle_count_delay(wagma_handle *h) {
     h->call.counted = now;
 }
 
+void handle_restart_delay(wagma_handle *h) {
+    h->call.counted = clock_now();
+    h->call.delay = 0;
+    h->call.warnings = 0;
+}
+
 int handle_interrupted(wagma_handle *h, const char *phase) {
     handle_count_delay(h);
     const int status = asked_to_stop(h, phase);

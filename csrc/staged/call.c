@@ -177,13 +177,11 @@ static int end_use(const wagma_handle *h, int status) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The wait so far counts neither for `timeout` nor for warnings. */
 static int begin_executor(wagma_handle *h) {
     struct staged *s = staged_of(h);
     h->call.active = 1;
-    h->call.began = h->call.counted = clock_now();
-    h->call.delay = 0;
-    h->call.warnings = 0;
+    h->call.began = clock_now();
+    handle_restart_delay(h);
     h->call.x = s->x;
     if (s->out_of_place) {
         copy_on_host(h, s->contribution, s->x, s->bytes);

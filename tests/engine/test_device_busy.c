@@ -83,6 +83,33 @@ static void test_redo_on_a_full_device(void) {
     play_held(redo_on_a_full_device);
 }
 
+/* ---- an x that does not come ------------------------------------------------------------------
+ */
+
+/* For the others the wait for x is computing: `timeout` and warnings begin behind it. */
+static void test_timeout_begins_with_the_publication(void) {
+    const wagma_options options = options_of(2, 2, 2, COUNT);
+    stage s;
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    wagma_handle *const *h = s.cast.handle;
+    machine_hold(place_of(0)->device, place_of(0)->stream[0]);
+    put(0, s.x[0], 0);
+    EXPECT(wagma_post(h[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
+    EXPECT(wagma_wait(h[0], s.x[0], 0.3, NULL) == WAGMA_INPROGRESS, "wait");
+    EXPECT(h[0]->call.delay > 0, "no time has passed");
+    const uint64_t released = clock_now();
+    machine_release(place_of(0)->device);
+    while (published(s.cast.segment, 0) < 0)
+        EXPECT(wagma_test(h[0], s.x[0], NULL) == WAGMA_INPROGRESS, "test");
+    EXPECT(h[0]->call.delay <= clock_now() - released, "rank 1 has been waited for %.3f s",
+           (double)h[0]->call.delay * 1e-9);
+    put(1, s.x[1], 0);
+    EXPECT(wagma_allreduce(h[1], s.x[1], 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_finish(h[0], s.x[0], NULL) == WAGMA_OK, "%s", wagma_last_error());
+    stage_close(&s);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Contributions of 16 bits: 3 and 5 at creation, 4 and 6 of version 0. */
@@ -267,6 +294,7 @@ int main(void) {
     RUN(test_caller_is_away);
     RUN(test_slice_has_its_time);
     RUN(test_redo_on_a_full_device);
+    RUN(test_timeout_begins_with_the_publication);
     RUN(test_late_on_a_full_device);
     RUN(test_refused_once);
     RUN(test_close_ends);

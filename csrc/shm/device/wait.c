@@ -42,6 +42,12 @@ static int look(wagma_handle *h, void *context, int *over) {
 }
 
 /* Before this rank's publication what is awaited is x, which the caller computes. */
+static int awaits_x(const wagma_handle *h) {
+    /* relaxed: written by this rank */
+    return round_version(atomic_load_explicit(segment_pub(handle_segment(h), h->rank),
+                                              memory_order_relaxed)) < avoiding_of(h)->local.t;
+}
+
 static int await_done(wagma_handle *h, enum call_mode mode) {
     static const struct call_wait wait = {.go_on = find_done, .look = look, .nap = NAP_NS};
     struct avoiding_executor *e = h->state;
@@ -51,9 +57,7 @@ static int await_done(wagma_handle *h, enum call_mode mode) {
                                  : mode == CALL_START ? WAIT_START_PAUSES
                                                       : WAIT_NO_PAUSE,
                                  &wait, NULL);
-    /* relaxed: written by this rank */
-    if (round_version(atomic_load_explicit(segment_pub(handle_segment(h), h->rank),
-                                           memory_order_relaxed)) < e->local.t) {
+    if (awaits_x(h)) {
         e->computed += h->call.waited - waited;
         h->call.waited = waited;
     }
@@ -72,6 +76,8 @@ int device_settle(wagma_handle *h, enum call_mode mode) {
         d->reducing = 0; /* the caller is away: how long the slice takes is not known */
     if (status != WAGMA_OK)
         return status;
+    if (awaits_x(h))
+        handle_restart_delay(h);
     const uint64_t took = clock_now() - d->recorded;
     if (d->reducing && took > d->avoiding.slice_ns)
         d->avoiding.slice_ns = took;
