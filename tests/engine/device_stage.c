@@ -1,7 +1,7 @@
 /* See device_stage.h. */
 #include "device_stage.h"
 
-static double host[COUNT];
+static _Thread_local double host[COUNT]; /* ranks may be threads */
 
 void put(int r, void *array, int64_t version) {
     contribute(WAGMA_F64, host, r, version, COUNT);
