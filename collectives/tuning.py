@@ -213,6 +213,8 @@ def _machines(file: Path) -> dict[str, Any]:
     content = json.loads(text)  # a JSONDecodeError is a ValueError
     if not isinstance(content, dict) or content.get("wagma") != _FORMAT:
         found = content.get("wagma") if isinstance(content, dict) else None
+        if found is None:
+            raise ValueError("wagma tune did not write it")
         raise ValueError(f"it is of format {found!r}, and this wagma reads {_FORMAT}")
     machines = content.get("machines")
     if not isinstance(machines, dict):

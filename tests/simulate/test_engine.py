@@ -280,6 +280,18 @@ def test_grace_0_leaves_one_fresh_member_of_a_group() -> None:
     assert found.late == pytest.approx(3 / 4)
 
 
+def test_carried_gradients_count_when_an_average_has_them() -> None:
+    """Rank 1 needs 2.6 times as long as rank 0: it is never in time, or soon after version 15."""
+    compute = np.repeat([[1.0], [2.6]], 30, axis=1)
+    chosen = method("eager-solo", grace=0.3)
+    never = simulate(chosen, Workload(compute), FREE)
+    assert never.throughput * never.seconds == pytest.approx(30)  # of rank 0
+    assert never.dropped == pytest.approx(never.late) and never.late > 0.2
+    compute[1, 15:] = 0.9
+    at_last = simulate(chosen, Workload(compute), FREE)
+    assert at_last.dropped == 0 and at_last.staleness > 0.5
+
+
 def test_fast_forward_without_lateness_is_the_same() -> None:
     work = exponential(8, 60)
     calm = Workload(1 + 1e-5 * work.compute)

@@ -8,6 +8,11 @@ from wagma.units import number_text, percent_text, plural
 
 GAIN = 0.03  # less is no reason to change
 _WIDTH = 100
+_DDP = "DistributedDataParallel"
+_UNWRAP = (
+    f"First take {_DDP} off the model: under it each step waits for all ranks, whatever else is "
+    "changed. docs/migrating.md has the lines."
+)
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,8 @@ class Proposal:
 
     Attributes:
         family: name of the algorithm.
-        code: three lines of Python that switch it on; they use ``comm``, ``model``,
-            ``optimizer`` and, for Cannikin, ``batch_size``.
+        code: three lines of Python that switch it on; they use ``model``, ``optimizer`` and, for
+            Cannikin, ``batch_size``.
         throughput: local batches per second, of all ranks, that count.
         gain: of `throughput`, relative to waiting for all ranks: 0.25 is 25% more.
         late: share of the calls that come too late, 0 to 1.
@@ -96,6 +101,8 @@ class Advice:
                     f"{plural(self.ranks, 'rank')}."
                 )
             )
+        elif self.method == _DDP:
+            lines += ["", _filled(_UNWRAP)]
         for place, proposal in enumerate(self.best, 1):
             lines += ["", *_described(place, proposal)]
         lines += ["", "Not tried:", *(_filled(f"- {said}", "  ") for said in self.left_out)]

@@ -42,7 +42,7 @@ class Candidate:
 
 
 _VERSIONS = "let the loop count `optimizer.version`: it may advance by more than one"
-_CURRENT = Candidate("AllreduceSGD", method("allreduce"), lambda _: "wagma.AllreduceSGD(comm)")
+_CURRENT = Candidate("AllreduceSGD", method("allreduce"), lambda _: 'wagma.AllreduceSGD("auto")')
 
 
 def synchronous() -> Candidate:
@@ -61,7 +61,7 @@ def candidates(workload: Workload) -> Iterator[Candidate]:
         yield Candidate(
             "Cannikin",
             method("cannikin"),
-            lambda _: f"wagma.Cannikin(comm, batch_range={workload.ranks} * batch_size)",
+            lambda _: f'wagma.Cannikin("auto", batch_range={workload.ranks} * batch_size)',
             needs="give its sampler to the data loader: docs/cannikin.md",
         )
 
@@ -90,7 +90,9 @@ def _models(ranks: int) -> Iterator[Candidate]:
     """Yield the methods that average models."""
     for period in (2, 5, 10, 20):
         yield Candidate(
-            "LocalSGD", method(f"local{period}"), lambda m: f"wagma.LocalSGD(comm, {m.sync_period})"
+            "LocalSGD",
+            method(f"local{period}"),
+            lambda m: f'wagma.LocalSGD("auto", {m.sync_period})',
         )
     usual = default_group_size(ranks)
     for size in sorted({min(2, ranks), usual, min(2 * usual, ranks)}):
@@ -99,7 +101,7 @@ def _models(ranks: int) -> Iterator[Candidate]:
                 "WAGMA",
                 method("wagma", group_size=size, sync_period=period),
                 lambda m: (
-                    f"wagma.WAGMA(comm, group_size={m.group_size}, sync_period={m.sync_period}"
+                    f'wagma.WAGMA("auto", group_size={m.group_size}, sync_period={m.sync_period}'
                     f"{_grace(m)})"
                 ),
                 "grace",
@@ -108,15 +110,17 @@ def _models(ranks: int) -> Iterator[Candidate]:
             "WAGMA, fast-forward",
             method("wagma-ff", group_size=size),
             lambda m: (
-                f"wagma.WAGMA(comm, group_size={m.group_size}, sync_period={m.sync_period}, "
+                f'wagma.WAGMA("auto", group_size={m.group_size}, sync_period={m.sync_period}, '
                 f'missed="fast-forward"{_grace(m)})'
             ),
             "grace",
             _VERSIONS,
         )
-    yield Candidate("ADPSGD", method("adpsgd"), lambda m: f"wagma.ADPSGD(comm{_grace(m)})", "grace")
-    yield Candidate("DPSGD", method("dpsgd"), lambda _: "wagma.DPSGD(comm)")
-    yield Candidate("SGP", method("sgp1"), lambda _: "wagma.SGP(comm)")
+    yield Candidate(
+        "ADPSGD", method("adpsgd"), lambda m: f'wagma.ADPSGD("auto"{_grace(m)})', "grace"
+    )
+    yield Candidate("DPSGD", method("dpsgd"), lambda _: 'wagma.DPSGD("auto")')
+    yield Candidate("SGP", method("sgp1"), lambda _: 'wagma.SGP("auto")')
 
 
 def _gradients(ranks: int) -> Iterator[Candidate]:
@@ -125,7 +129,7 @@ def _gradients(ranks: int) -> Iterator[Candidate]:
         yield Candidate(
             f"EagerSGD, {variant}",
             method(f"eager-{variant}"),
-            lambda m: f'wagma.EagerSGD(comm, "{m.name.removeprefix("eager-")}"{_grace(m)})',
+            lambda m: f'wagma.EagerSGD("auto", "{m.name.removeprefix("eager-")}"{_grace(m)})',
             "grace",
             _VERSIONS,
         )
@@ -133,14 +137,14 @@ def _gradients(ranks: int) -> Iterator[Candidate]:
         yield Candidate(
             "KSync",
             method(f"ksync{k}"),
-            lambda m: f"wagma.KSync(comm, {m.quorum})",
+            lambda m: f'wagma.KSync("auto", {m.quorum})',
             None,
             _VERSIONS,
         )
         yield Candidate(
             "KAsync",
             method(f"kasync{k}"),
-            lambda m: f"wagma.KAsync(comm, {m.quorum})",
+            lambda m: f'wagma.KAsync("auto", {m.quorum})',
             None,
             f"skip the backward pass while `optimizer.pending`; {_VERSIONS}",
         )
@@ -153,7 +157,7 @@ def _served(learners: int) -> Iterator[Candidate]:
             yield Candidate(
                 f"ParameterServerSGD, {name}",
                 method(f"{name}{k}"),
-                lambda m: f'wagma.ParameterServerSGD(comm, "{m.server}", k={m.quorum})',
+                lambda m: f'wagma.ParameterServerSGD("auto", "{m.server}", k={m.quorum})',
                 None,
                 "start the ranks with MPI; the last one serves and trains no more (the batches are "
                 "those of the others): skip the backward pass while `optimizer.pending`; "
@@ -168,7 +172,7 @@ def _stopping(parts: int) -> Iterator[Candidate]:
             "DropCompute, preempting" if preempt else "DropCompute",
             method("dropcompute-preempt" if preempt else "dropcompute"),
             lambda m: (
-                f"wagma.DropCompute(wagma.AllreduceSGD(comm), {parts}"
+                f'wagma.DropCompute(wagma.AllreduceSGD("auto"), {parts}'
                 + ("" if m.threshold == "auto" else f", threshold={m.threshold:.3g}")
                 + (", preempt=True)" if m.stop == "preempt" else ")")
             ),

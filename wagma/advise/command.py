@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except ValueError as error:
         parser.error(str(error))
     except OSError as error:
-        parser.error(f"{error.filename}: {error.strerror}")
+        what = "written" if error.filename == str(arguments.json) else "read"
+        parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
 
 
 def _advise(arguments: argparse.Namespace) -> int:

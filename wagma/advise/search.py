@@ -162,7 +162,7 @@ class _Search:
 def _risk(run: Simulated) -> str:
     """Return how much of the convergence is at stake, in words."""
     consensus = run.consensus or 0.0
-    if run.staleness == 0 and run.dropped <= 0.005 and consensus == 0:
+    if run.staleness == 0 and run.dropped <= 0.005 and run.consensus == 0:
         grade = "none"
     elif run.staleness <= 1 and run.dropped <= 0.1 and consensus <= 0.5:
         grade = "low"
@@ -170,7 +170,8 @@ def _risk(run: Simulated) -> str:
         grade = "medium"
     else:
         grade = "high"
-    return f"{grade}: {run.note}"
+    least = "at least " if run.consensus is None else ""
+    return f"{least}{grade}: {run.note}"
 
 
 def _warnings(profile: TrainingProfile, ranks: int, simulated: set[str]) -> Iterator[str]:

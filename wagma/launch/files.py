@@ -59,7 +59,11 @@ def _new(path: Path) -> tuple[Path, Path, int]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     new = target.with_name(f".{target.name[:200]}-{os.urandom(8).hex()}")
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC
-    return target, new, os.open(new, flags, 0o666)
+    try:
+        return target, new, os.open(new, flags, 0o666)
+    except OSError as error:
+        error.filename = str(path)  # that the user knows
+        raise
 
 
 def _own_mode(path: Path) -> int | None:

@@ -162,6 +162,8 @@ def _note(method: Method, staleness: float, dropped: float, consensus: float | N
             f"models are {consensus:.2g} noisy updates apart on a quadratic objective; what a real "
             "one makes of that is not predicted"
         )
+    elif method.averages_models:
+        said.append("how far the models are apart is not simulated")
     if not said:
         return "each update is that of synchronous SGD"
     return "; ".join(said)

@@ -80,6 +80,9 @@ def compare(
         predicted = simulate(chosen, workload, network, _SEED, consensus=False)
         served = chosen.kind == "server"
         wasteful = served or chosen.late in ("skip", "keep")
+        # Measured are the samples that were computed; of carried ones, `throughput` has only those
+        # that an average got.
+        counted = 1 - predicted.dropped if chosen.kind == "ordered" else 1.0
         found.append(
             Compared(
                 ranks,
@@ -89,7 +92,7 @@ def compare(
                 1 / run["version_seconds"] if wasteful else run["throughput"],
                 predicted.versions_per_second
                 if wasteful
-                else predicted.throughput * settings["batch"],
+                else predicted.throughput / counted * settings["batch"],
                 None if served else run["late_share"],
                 None if served else predicted.late,
             )

@@ -1,7 +1,8 @@
 """Updates that every rank gets in order, made when a quorum of ranks has arrived. Pure, vectorised.
 
 A rank that arrives at a version that began without it is late: it gets the results that it missed,
-and goes on with the newest version. "carry": its gradient counts later; "skip": it is lost; "keep":
+and goes on with the newest version. "carry": its gradient counts with the next one that is
+in time; "skip": it is lost; "keep":
 the rank offers it again, and computes no other before it is taken.
 
 A rank that is still busy when a version is pinned cannot change when that happened. So all ranks
@@ -99,6 +100,7 @@ class _Ordered:
                 carried[fresh] = origins[fresh] = 0.0
                 carried[late] += 1
                 origins[late] += version
+        tally.gradients -= float(carried.sum())  # of a rank that is never there in time: all
 
     def _keep(self) -> None:
         """Simulate the rule with which a late rank offers its gradient again."""

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +49,16 @@ def test_local_sgd_is_predicted_as_by_its_formula() -> None:
     times = delayed(4, steps=300)
     work = Workload.from_profile(profile_of(times), versions=300)
     periods = work.compute.reshape(4, -1, 20).sum(axis=2)
-    [local] = [c for c in candidates(work) if "wagma.LocalSGD(comm, 20)" in c.call(c.method)]
+    [local] = [c for c in candidates(work) if 'wagma.LocalSGD("auto", 20)' in c.call(c.method)]
     made = _Search(work, FREE, 0).proposal(local, 0.0)
     assert made.throughput == pytest.approx(4 * 300 / periods.max(axis=0).sum())
+
+
+def test_lines_for_ddp_say_to_take_it_off(found: Advice) -> None:
+    said = "First take DistributedDataParallel off the model"
+    assert found.method == "DistributedDataParallel" and said in found.text()
+    assert said not in replace(found, method="AllreduceSGD").text()
+    assert said not in replace(found, best=()).text()
 
 
 def test_equal_ranks_stay_synchronous() -> None:
@@ -73,13 +81,14 @@ def test_rank_that_is_always_slow_gets_less_work() -> None:
 
 def test_stale_gradients_count_against_a_method(found: Advice) -> None:
     careful = advise(profile_of(delayed(4)), time_to_loss=True)
-    assert found.best[0].staleness > careful.best[0].staleness
+    assert any(proposal.risk.startswith("high") for proposal in found.best)
+    assert not any(proposal.risk.startswith("high") for proposal in careful.best)
     assert all((p.consensus or 0) <= 1 for p in careful.best)
 
 
 def test_batches_of_a_server_do_not_count() -> None:
     work = Workload(np.full((4, 300), 0.1))
-    [served] = [c for c in candidates(work) if 'comm, "k-async", k=1' in c.call(c.method)]
+    [served] = [c for c in candidates(work) if '"k-async", k=1' in c.call(c.method)]
     made = _Search(work, FREE, 0).proposal(served, 0.0)
     assert made.throughput == pytest.approx(3 / 0.1, rel=0.05)
     assert "MPI" in made.needs and "trains no more" in made.needs
@@ -153,7 +162,7 @@ def test_command_takes_measured_messages(
     [
         (5, [], "10 or more"),
         (40, ["--ranks", "1"], "--ranks"),
-        (40, ["--json", "/nowhere/advice.json"], "/nowhere"),
+        (40, ["--json", "/nowhere/advice.json"], "/nowhere/advice.json cannot be written"),
     ],
 )
 def test_command_says_what_is_wrong(

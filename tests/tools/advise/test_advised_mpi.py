@@ -21,7 +21,7 @@ def test_advised_lines_train() -> None:
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 1)
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        names = {"comm": comm, "model": model, "optimizer": inner, "batch_size": 8}
+        names = {"model": model, "optimizer": inner, "batch_size": 8}
         for line in candidate.code():
             exec(line, names)
         made = names["optimizer"]

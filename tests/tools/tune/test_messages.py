@@ -71,6 +71,7 @@ def test_a_simulation_takes_the_newest_messages(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ('{\n"wagma": 1,\n"machines": {,}}', "FILE:3: is no JSON: "),
+        ("{}", "FILE: wagma tune did not write it; write it with"),
         ('{"wagma": 2, "machines": {}}', "FILE: it is of format 2, and this wagma reads 1; write"),
         ('{"wagma": 1, "machines": {"a": {}}}', "FILE has no times of messages: write it with"),
         (
