@@ -82,10 +82,10 @@ def _check_output(given: argparse.Namespace) -> None:
 
 
 def _check_buffers(given: argparse.Namespace) -> None:
-    package = given.buffer.partition("-")[0]
+    package, on_gpu = given.buffer.partition("-")[0], given.buffer in GPUS
     if package != "numpy" and (said := missing(package)):
-        raise ValueError(f"--buffer {given.buffer}: {said}")
-    on_gpu = given.buffer in GPUS
+        more = "; it needs a GPU: python -m wagma doctor names those there are" if on_gpu else ""
+        raise ValueError(f"--buffer {given.buffer}: {said}{more}")
     if on_gpu and given.form == "private":
         raise ValueError(
             f"--form private: arrays in place are the user's with --buffer {given.buffer}; pass "

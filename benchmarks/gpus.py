@@ -40,10 +40,7 @@ class Gpu(ABC):
 
     def __init__(self, rank: int) -> None:
         if said := missing(self.package):
-            raise InputError(
-                f"--buffer {self.buffer}: {said}; it also needs a GPU, on which python -m wagma "
-                "doctor reports"
-            )
+            raise InputError(f"--buffer {self.buffer}: {said}")
         self.library: Any = import_module(self.package)
         try:
             count = self._count()

@@ -8,6 +8,7 @@ run: help is quick, and without a launcher MPI is not initialised for it.
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -100,7 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command line, without the program; None: `sys.argv`.
     """
     print_anything()
-    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _main(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        if not launched_rank(os.environ):
+            sys.stderr.write("wagma: interrupted\n")
+        return 128 + signal.SIGINT
+
+
+def _main(words: Sequence[str]) -> int:
     command = words[0] if words and words[0] in COMMANDS else None
     try:
         parser = build_parser(command)

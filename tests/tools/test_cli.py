@@ -62,6 +62,17 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"wagma {wagma.__version__}\n"
 
 
+def test_ctrl_c_ends_a_command_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "build_parser", interrupted)
+    assert main(["simulate"]) == 130
+    assert capsys.readouterr().err == "wagma: interrupted\n"
+
+
 def test_the_console_script_works_under_a_launcher() -> None:
     script = Path(sys.executable).with_name("wagma")
     mpiexec = os.environ.get("WAGMA_TEST_MPIEXEC", str(Path(sys.executable).with_name("mpiexec")))
