@@ -41,9 +41,13 @@ WAGMA = method("wagma", grace=0.0, group_size=2)
 
 
 def bound(rule: Method, compute: npt.ArrayLike) -> tuple[float, int]:
-    """Return the seconds of a training, and its gradients: compute is seconds by version, rank."""
+    """Return the seconds of a training, and how many gradients are computed.
+
+    Args:
+        compute: seconds, (versions, ranks).
+    """
     found = simulate(rule, Workload(np.transpose(compute)), FREE, consensus=False)
-    return round(found.seconds, 6), round(found.throughput * found.seconds)
+    return round(found.seconds, 6), round(found.throughput / (1 - found.dropped) * found.seconds)
 
 
 def milliseconds(rule: Method, seeds: range = range(3)) -> float:
