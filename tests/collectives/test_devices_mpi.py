@@ -161,6 +161,7 @@ def test_each_call_follows_the_stream_of_its_array(comm: MPI.Intracomm) -> None:
 # ---- memory of the engine ------------------------------------------------------------------------
 
 
+@pytest.mark.mpi(min_size=2)  # alone a rank may have none, see next_contribution()
 def test_contributions_and_results_without_a_copy(comm: MPI.Intracomm) -> None:
     y = Array(np.zeros((3, 5), np.float32))
     with PartialAllreduce(comm, y, quorum=1, average=False, grace=30.0) as coll:
@@ -187,6 +188,7 @@ def test_contributions_and_results_without_a_copy(comm: MPI.Intracomm) -> None:
         outcome.result  # noqa: B018
 
 
+@pytest.mark.mpi(min_size=2)  # alone a rank may have none, see next_contribution()
 def test_other_libraries_take_them(comm: MPI.Intracomm) -> None:
     """By DLPack and by the CUDA array interface, which say whether they may be written."""
     y = Array(contribution(0, 7, "bfloat16"))
@@ -216,6 +218,7 @@ def test_other_libraries_take_them(comm: MPI.Intracomm) -> None:
     assert taken.data_ptr() == shown["data"][0]
 
 
+@pytest.mark.mpi(min_size=2)  # alone a rank may have none, see next_contribution()
 def test_a_contribution_buffer_outlives_its_collective(comm: MPI.Intracomm) -> None:
     y = Array(np.zeros(7, np.float32))
     with SoloAllreduce(comm, y, average=False) as coll:

@@ -25,6 +25,7 @@ PRIVATE = {
     "wagma/logs/console.py",
     "wagma/logs/lines.py",
     "benchmarks/checkpoint_cost.py",
+    "benchmarks/gpu.py",
     "benchmarks/start.py",
     "benchmarks/table/launch.py",
     "benchmarks/table/rank.py",

@@ -226,9 +226,10 @@ def test_staleness_is_that_of_theory(k: int) -> None:
         assert taken > 0
         assert opt.stats()["staleness_mean"] == pytest.approx(end / taken - 1)
         mean = COMM.allreduce(taken * opt.stats()["staleness_mean"]) / COMM.allreduce(taken)
-    parts = np.array(run.updates[:versions]) > 0
-    assert parts.sum(1).min() >= k
-    left_out = COMM.allreduce(versions - end) / parts.sum()
+    # The last call of a rank may have made more versions than there should be.
+    parts = np.array(max(COMM.allgather(run.updates), key=len)) > 0
+    assert parts[:versions].sum(1).min() >= k
+    left_out = COMM.allreduce(len(parts) - end) / parts.sum()
     assert mean == pytest.approx(SIZE / parts.sum(1).mean() - 1 - left_out)
 
 
