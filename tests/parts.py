@@ -285,11 +285,12 @@ def all_parts(mpi: Launcher, short: bool, sizes: tuple[int, ...] = ()) -> dict[s
     explore = [sys.executable, "tests/explore/run.py", "--short" if short else "--quick"]
     over_messages = ("--transport", "mpi")
     workers = 1 if short else 2
+    patience = 900 if short else 1800  # for jobs of ranks, two parts of which share the cores
     return {
         "c": c_part("c", short, 120),
-        "mpi": mpi_part("mpi", mpi, mpi_sizes, short, 900),
+        "mpi": mpi_part("mpi", mpi, mpi_sizes, short, patience),
         "python": python_part(mpi, short),
-        "messages": mpi_part("messages", mpi, message_sizes, short, 900, *over_messages),
+        "messages": mpi_part("messages", mpi, message_sizes, short, patience, *over_messages),
         "launch": pytest_part("launch", mpi, short, 900, "launch"),
         "training": pytest_part("training", mpi, short, 900, "training", workers),
         "transport": transport_part(mpi, short),

@@ -190,7 +190,7 @@ static void test_waits(void) {
         const char *how = over(k != 0 && k != 2);
         wagma_options o = options_of(3, 3, 1, COUNT);
         wait w = {.fails = k >= 2 && k < 4};
-        o.timeout = w.fails ? 20 : 1;
+        o.timeout = w.fails ? 20 : 2;
         o.progress = k == 4 ? WAGMA_PROGRESS_MAIN : WAGMA_PROGRESS_SLEEP;
         places_begin(3, (uint64_t)k, BYTES);
         team_join(team_start(THREADS, &o, wait_in_vain, &w));
