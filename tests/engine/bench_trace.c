@@ -1,7 +1,7 @@
 /* What an event costs, and a call of 4 bytes with and without a timeline; not a test.
  *
  *     gcc -std=gnu11 -O3 -pthread -Icsrc tests/engine/bench_trace.c \
- *         $(find csrc -name '*.c' | grep -vE '(mpi|cuda)/|/(round|quorum_all)\.c') -lm && ./a.out
+ *         $(find csrc -name '*.c' | grep -vE 'mpi/|/(round|quorum_all)\.c') -lm && ./a.out
  *
  * The median and the quartiles of many loops. The calls are of one rank, so that nothing but the
  * engine's own work is timed. */
