@@ -140,7 +140,7 @@ static int begin(wagma_handle *h, void *x, double weight, int sync) {
     c->explicit_sync = sync;
     c->version = h->version;
     c->next = h->version + 1;
-    c->x = c->given = x ? x : &no_elements;
+    c->contribution = c->x = c->given = x ? x : &no_elements;
     c->weight = weight;
     c->began = c->counted = clock_now();
     c->look = c->began + WAIT_HEARTBEAT_NS;

@@ -27,7 +27,8 @@ enum { GUARD = 0 };
 struct arena_region {
     struct arena_region *next;
     void *memory;
-    size_t mapped; /* bytes; 0: it is malloc()'s */
+    size_t bytes;
+    int mapped; /* otherwise it is malloc()'s */
 };
 
 static size_t round_up(size_t bytes, size_t unit) {
@@ -63,18 +64,20 @@ static void *map(size_t bytes) {
 /* Its end is kept for others where that is more than what is kept now. */
 static void *add_region(arena *a, size_t bytes) {
     const int huge = bytes >= ARENA_HUGE_MIN;
-    const size_t room = huge ? room_for(bytes) : bytes;
+    const size_t room = huge ? room_for(bytes) : a->alone ? pages_whole(bytes) : bytes;
     struct arena_region *region = malloc(sizeof *region);
     void *memory = NULL;
     if (region && huge)
         memory = map(room);
+    else if (region && a->alone)
+        memory = pages_alone(room);
     else if (region && posix_memalign(&memory, PAGES_LINE, room) != 0)
         memory = NULL;
     if (!memory) {
         free(region);
         return NULL;
     }
-    *region = (struct arena_region){a->regions, memory, huge ? room : 0};
+    *region = (struct arena_region){a->regions, memory, room, huge};
     a->regions = region;
     /* relaxed: a counter */
     atomic_fetch_add_explicit(&a->bytes, room, memory_order_relaxed);
@@ -105,12 +108,23 @@ void *arena_part(arena *a, size_t bytes) {
     return part;
 }
 
+int arena_pages_of(const arena *a, const void *memory, void **pages, size_t *bytes) {
+    const struct arena_region *r = a->regions;
+    while (r && (uintptr_t)memory - (uintptr_t)r->memory >= r->bytes)
+        r = r->next;
+    if (!r || !(r->mapped || a->alone))
+        return 0;
+    *pages = r->memory;
+    *bytes = r->bytes;
+    return 1;
+}
+
 void arena_free(arena *a) {
     for (struct arena_region *r = a->regions, *next; r; r = next) {
         next = r->next;
         if (r->mapped) {
-            ASAN_UNPOISON_MEMORY_REGION(r->memory, r->mapped);
-            munmap(r->memory, r->mapped);
+            ASAN_UNPOISON_MEMORY_REGION(r->memory, r->bytes);
+            munmap(r->memory, r->bytes);
         } else {
             free(r->memory);
         }

@@ -17,11 +17,15 @@ typedef struct arena {
     struct arena_region *regions; /* memory from the system */
     unsigned char *rest;          /* free end of one region: `left` bytes */
     size_t left;
+    int alone; /* set before the first allocation: nothing else lies in the pages of regions */
     _Atomic uint64_t bytes; /* of all regions; any thread may read it */
 } arena;
 
 /* Allocate `bytes`, aligned to a cache line; NULL: there is no memory. */
 void *arena_part(arena *a, size_t bytes);
+/* Find the whole pages of the region that holds `memory`. 0: it is not the arena's, or other memory
+ * lies in these pages. */
+int arena_pages_of(const arena *a, const void *memory, void **pages, size_t *bytes);
 /* Free every allocation of the arena. */
 void arena_free(arena *a);
 

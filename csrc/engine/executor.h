@@ -68,6 +68,11 @@ struct executor_calls {
     int (*finish)(wagma_handle *h);
 
     int (*next_contribution)(wagma_handle *h, void **buffer); /* NULL: it reduces in place */
+    /* Finds the whole pages that hold a contribution or a result, which are the executor's until
+     * free(); 0: other memory is in these pages, too. An executor that has this function takes a
+     * next_contribution() as call.contribution, while the result goes to another x. NULL: the
+     * memory may not be pinned. */
+    int (*pages_of)(const wagma_handle *h, const void *array, void **pages, size_t *bytes);
     void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
                                             policy.varies */
     int (*set_stream)(wagma_handle *h, void *stream); /* NULL: arrays are in host memory */

@@ -26,6 +26,7 @@ typedef struct call { /* the call in progress */
     int64_t next;    /* version of the next call; version + 1 unless the executor says otherwise */
     void *given;     /* the caller's array */
     void *x;         /* the executor's: `given`, unless the handle is staged */
+    const void *contribution; /* x; or the executor's memory, see pages_of() */
     double weight;
     uint64_t began;         /* ns */
     const int32_t *members; /* of this rank's group, ascending */

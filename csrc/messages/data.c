@@ -147,10 +147,10 @@ messages_block *messages_copy_of_call(wagma_handle *h) {
     if (!b)
         return NULL;
     if (e->carried)
-        merge_add_carried(h->kernels, dtype_of(h), b->data, h->call.x, h->call.weight,
+        merge_add_carried(h->kernels, dtype_of(h), b->data, h->call.contribution, h->call.weight,
                           e->carried->data, e->carried_weight, elements(h));
     else
-        h->kernels->divided_copy(dtype_of(h), b->data, h->call.x, 1.0, elements(h));
+        h->kernels->divided_copy(dtype_of(h), b->data, h->call.contribution, 1.0, elements(h));
     return b;
 }
 
@@ -163,11 +163,11 @@ int messages_contribute(wagma_handle *h) {
     e->newest_weight = h->call.weight;
     if (h->policy.in_place)
         return WAGMA_OK;
-    if (e->out_of_place) {
+    if (e->lends) {
         e->lent = e->reserved;
         e->reserved = NULL;
     }
-    if (e->out_of_place && !adds)
+    if (e->lends && !adds)
         e->written = messages_block_hold(e->lent);
     else if (adds || (!ordered && h->call.weight != 0))
         e->written = messages_copy_of_call(h);
@@ -196,13 +196,15 @@ static void pin_fresh(wagma_handle *h, messages_version *v, exchange_start *star
     start->mine = record(h, 1, h->call.version, h->call.weight);
     if (h->call.explicit_sync)
         start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
-    start->input = h->call.x;
+    start->input = h->call.contribution;
     if (e->written) {
         v->input = messages_block_hold(e->written);
         start->input = v->input->data;
     }
-    /* Nobody but this call asks for it; but a posted x does not change before it is waited for. */
-    if (!h->policy.ordered && !e->out_of_place && (h->policy.in_place || !h->call.posted))
+    /* Nobody but this call asks for it; but the caller's posted x does not change before it is
+     * waited for. */
+    if (!h->policy.ordered && !e->out_of_place &&
+        (h->policy.in_place || !h->call.posted || h->call.x != h->call.given))
         start->result = h->call.x;
 }
 

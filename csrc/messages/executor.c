@@ -186,13 +186,16 @@ static int count_bytes(struct messages_executor *e) {
 }
 
 /* After which the transport is the handle's. */
-static int make_state(wagma_handle *h, wagma_transport *t, const struct messages_core *core) {
+static int make_state(wagma_handle *h, const struct executor_request *request,
+                      const struct messages_core *core) {
+    wagma_transport *t = request->transport;
     struct messages_executor *e = calloc(1, sizeof *e);
     if (!e)
         return error_set(WAGMA_ENOMEM, "no memory for the executor");
     e->transport = t;
     e->name = t->name;
     e->crowded = t->crowded;
+    e->arena.alone = request->device != NULL;
     e->mismatch = e->disputer = -1;
     atomic_init(&e->pinned, -1);
     e->options = &h->options;
@@ -229,7 +232,7 @@ static int make(wagma_handle *h, const struct executor_request *request) {
 
 int messages_create(wagma_handle *h, const struct executor_request *request,
                     const struct messages_core *core) {
-    int status = make_state(h, request->transport, core);
+    int status = make_state(h, request, core);
     if (status != WAGMA_OK) {
         transport_refuse(request->transport);
         return status;

@@ -121,8 +121,9 @@ struct messages_executor {
 
     /* the call in progress */
     int arrived;
-    int out_of_place;        /* x is (or was) the reserved block */
-    messages_block *lent;    /* what next_contribution() handed out and is x now */
+    int lends;               /* the contribution is (or was) the reserved block */
+    int out_of_place;        /* and x is, too */
+    messages_block *lent;    /* what next_contribution() handed out, contributed now */
     messages_block *written; /* what it contributes, if that is not x */
     messages_block *shown;   /* result of a late call out of place, until the next call */
 

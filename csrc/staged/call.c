@@ -22,6 +22,10 @@ static int copy(const struct staged *s, void *out, const void *in) {
     return s->bytes ? s->device->calls->copy(s->device, s->stream, out, in, s->bytes) : WAGMA_OK;
 }
 
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
 static void copy_on_host(const wagma_handle *h, void *out, const void *in, size_t bytes) {
     const wagma_dtype dtype = (wagma_dtype)h->options.dtype;
     h->kernels->divided_copy(dtype, out, in, 1, bytes / reduce_dtype_size(dtype));
@@ -55,7 +59,6 @@ static int is_due(const wagma_handle *h) {
  * part in what the other ranks do, in its thread or here. */
 static int sleep_outside(wagma_handle *h) {
     const struct executor_calls *calls = &h->executor->calls;
-    const struct timespec nap = {.tv_nsec = NAP_NS};
     const int serves = calls->look && h->options.progress == WAGMA_PROGRESS_MAIN;
     int status;
     if (!serves)
@@ -63,7 +66,7 @@ static int sleep_outside(wagma_handle *h) {
     do {
         if (serves)
             calls->look(h);
-        nanosleep(&nap, NULL);
+        nap();
         status = find_copied(staged_of(h));
     } while (status == WAGMA_INPROGRESS && !is_due(h) && !atomic_load(&h->closed));
     if (!serves)
@@ -105,17 +108,23 @@ static int await_copied(wagma_handle *h, enum call_mode mode) {
 
 /* ---- to the device --------------------------------------------------------------------------- */
 
-/* Show a result, which the executor has until the next call, in an array of its own. */
+/* out = a result, which the executor has until the next call. */
+static int copy_result(wagma_handle *h, int k, void *out, const void *result) {
+    struct staged *s = staged_of(h);
+    struct staged_view *v = &s->views[k];
+    if (staged_reach(h, result))
+        return copy(s, out, result);
+    const int status = staged_add_pinned(s, &v->pinned);
+    return status == WAGMA_OK ? copy_by(h, out, v->pinned, result) : status;
+}
+
+/* Show a result in an array of its own. */
 static int show(wagma_handle *h, int k, const void *result, const void **shown) {
     struct staged *s = staged_of(h);
     struct staged_view *v = &s->views[k];
-    int status = staged_add_array(s, &v->array);
-    if (status == WAGMA_OK)
-        status = staged_add_pinned(s, &v->pinned);
-    if (status != WAGMA_OK)
-        return status;
+    const int status = staged_add_array(s, &v->array);
     *shown = v->array;
-    return copy_by(h, v->array, v->pinned, result);
+    return status == WAGMA_OK ? copy_result(h, k, v->array, result) : status;
 }
 
 /* Show what x holds, which may change afterwards. */
@@ -125,6 +134,12 @@ static int show_x(wagma_handle *h, int k, const void **shown) {
     const int status = staged_add_array(s, &v->array);
     *shown = v->array;
     return status == WAGMA_OK ? copy(s, v->array, h->call.given) : status;
+}
+
+/* The newest result is x as well, to which the executor writes none that is ordered. */
+static int show_newest(wagma_handle *h, int k, const void *result, const void **shown) {
+    const int status = staged_of(h)->direct ? copy_result(h, k, h->call.given, result) : WAGMA_OK;
+    return status == WAGMA_OK ? show_x(h, k, shown) : status;
 }
 
 static int show_all(wagma_handle *h) {
@@ -139,7 +154,7 @@ static int show_all(wagma_handle *h) {
         if (result == s->x) /* quorum "all": x itself */
             s->results[k] = h->call.given;
         else if (k == newest && !s->out_of_place)
-            status = show_x(h, k, &s->results[k]);
+            status = show_newest(h, k, result, &s->results[k]);
         else if (result)
             status = show(h, k, result, &s->results[k]);
     }
@@ -152,7 +167,7 @@ static int deliver(wagma_handle *h) {
     struct staged *s = staged_of(h);
     wagma_outcome *o = &h->outcome;
     int status = WAGMA_OK;
-    if (o->merged && !s->out_of_place)
+    if (o->merged && !s->out_of_place && !(s->direct && h->policy.ordered))
         status = copy(s, h->call.given, s->x);
     if (status == WAGMA_OK && o->results_count > 0)
         status = show_all(h);
@@ -182,12 +197,15 @@ static int begin_executor(wagma_handle *h) {
     h->call.active = 1;
     h->call.began = clock_now();
     handle_restart_delay(h);
-    h->call.x = s->x;
-    if (s->out_of_place) {
+    h->call.contribution = h->call.x = s->x;
+    if (s->out_of_place && !s->direct)
         copy_on_host(h, s->contribution, s->x, s->bytes);
+    if (s->out_of_place || s->direct)
+        h->call.contribution = s->contribution;
+    if (s->out_of_place || (s->direct && h->policy.ordered))
         h->call.x = s->contribution;
+    if (h->call.contribution == s->contribution)
         s->contribution = NULL;
-    }
     return h->call.posted ? h->executor->calls.post(h) : h->executor->calls.start(h);
 }
 
@@ -206,14 +224,28 @@ static int run(wagma_handle *h, enum call_mode mode) {
     return status == WAGMA_OK ? deliver(h) : status;
 }
 
+/* Choose where x is copied to. */
+static int find_place(wagma_handle *h) {
+    struct staged *s = staged_of(h);
+    const struct executor_calls *calls = &h->executor->calls;
+    s->out_of_place = s->contribution && h->call.given == s->reserved;
+    s->direct = 0;
+    if (!calls->pages_of)
+        return WAGMA_OK;
+    const int status = s->contribution ? WAGMA_OK : calls->next_contribution(h, &s->contribution);
+    s->direct = status == WAGMA_OK && staged_reach(h, s->contribution);
+    return status;
+}
+
 /* The executor knows of the call when x is copied. */
 static int begin(wagma_handle *h, enum call_mode mode) {
     struct staged *s = staged_of(h);
     h->call.active = 0;
-    s->out_of_place = s->contribution && h->call.given == s->reserved;
-    int status = staged_follow(s);
+    int status = find_place(h);
     if (status == WAGMA_OK)
-        status = copy(s, s->x, h->call.given);
+        status = staged_follow(s);
+    if (status == WAGMA_OK)
+        status = copy(s, s->direct ? s->contribution : s->x, h->call.given);
     if (status == WAGMA_OK)
         status = s->device->calls->record(s->device, s->copied, s->stream);
     return status == WAGMA_OK ? run(h, mode) : status;
@@ -253,4 +285,12 @@ int staged_set_stream(wagma_handle *h, void *stream) {
     if (status == WAGMA_OK)
         s->caller = stream;
     return status;
+}
+
+/* The executor's thread may use the memory of results as soon as it has departed. */
+int staged_close(wagma_handle *h) {
+    const struct staged *s = staged_of(h);
+    while (s->device->calls->query(s->device, s->delivered) == WAGMA_INPROGRESS)
+        nap();
+    return h->executor->calls.close(h);
 }

@@ -40,6 +40,25 @@ int staged_add_pinned(struct staged *s, void **memory) {
     return WAGMA_OK;
 }
 
+int staged_reach(const wagma_handle *h, const void *array) {
+    struct staged *s = staged_of(h);
+    int (*const pages_of)(const wagma_handle *, const void *, void **, size_t *) =
+        h->executor->calls.pages_of;
+    struct staged_pages *p = s->pages;
+    while (p && (uintptr_t)array - (uintptr_t)p->at >= p->bytes)
+        p = p->next;
+    if (p)
+        return p->pinned;
+    void *at;
+    size_t bytes;
+    if (!pages_of || !pages_of(h, array, &at, &bytes) || !(p = malloc(sizeof *p)))
+        return 0;
+    const int pinned = s->device->calls->pin(s->device, at, bytes) == WAGMA_OK;
+    *p = (struct staged_pages){s->pages, at, bytes, pinned};
+    s->pages = p;
+    return pinned;
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* What messages under way may still read and write: kept to the end of the process, and reachable.
@@ -58,6 +77,17 @@ static void drain(const struct staged *s) {
         (void)staged_follow(s);
         (void)s->device->calls->synchronise(s->device, s->stream);
     }
+}
+
+/* Unlock the executor's memory, which it is about to free. */
+static void unpin_pages(struct staged *s) {
+    for (struct staged_pages *p = s->pages, *next; p; p = next) {
+        next = p->next;
+        if (p->pinned)
+            s->device->calls->unpin(s->device, p->at);
+        free(p);
+    }
+    s->pages = NULL;
 }
 
 static int views_of(const wagma_handle *h) {
@@ -94,7 +124,6 @@ void staged_free(wagma_handle *h) {
     struct staged *s = h->staged;
     if (!s)
         return;
-    drain(s);
     free_views(h, s);
     free_device(s);
     h->staged = NULL;
@@ -107,6 +136,8 @@ void staged_free(wagma_handle *h) {
 }
 
 static void destroy(wagma_handle *h) {
+    drain(staged_of(h));
+    unpin_pages(staged_of(h));
     h->executor->calls.free(h);
     staged_free(h);
 }
@@ -124,6 +155,7 @@ static struct executor_calls calls_over(const struct executor_calls *host) {
     calls.poll = staged_poll;
     calls.finish = staged_finish;
     calls.next_contribution = host->next_contribution ? staged_next_contribution : NULL;
+    calls.close = staged_close;
     calls.set_stream = staged_set_stream;
     calls.array = NULL;
     calls.bytes = bytes;

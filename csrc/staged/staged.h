@@ -4,13 +4,18 @@
  *
  *   caller's x --copy--> pinned x --executor--> pinned x --copy--> caller's x
  *
+ * An executor with pages_of() has its own memory pinned when it is first used: x is copied to its
+ * next contribution, and results that are shown from where they are. Where that is refused, the
+ * host copies between that memory and pinned memory of this layer.
+ *
  * Order. A call first queues the copy of x to pinned memory of the host, behind what the caller's
  * stream has (`called`). The executor begins the call when that copy is complete (`copied`): what
  * it publishes is written. So it begins as if x had been passed then, and the wait before counts as
  * computing. All copies are on one stream of the engine: a copy to pinned memory comes behind the
  * copies from there of the call before, and the host writes pinned memory only in a call whose copy
  * is complete. Copies of results are left queued when a call ends; the caller's stream waits for
- * them (`delivered`). */
+ * them (`delivered`), and close() does. The executor gives results back in its next call or in
+ * close(): when they are copied. */
 #ifndef WAGMA_STAGED_STAGED_H
 #define WAGMA_STAGED_STAGED_H
 
@@ -20,6 +25,13 @@
 struct staged_view { /* one result that a call shows */
     void *array;     /* on the device; NULL: not made yet */
     void *pinned;    /* from which it is copied; NULL: likewise */
+};
+
+struct staged_pages { /* of the executor's memory */
+    struct staged_pages *next;
+    unsigned char *at;
+    size_t bytes;
+    int pinned; /* 0: that was refused, and is not tried again */
 };
 
 struct staged {
@@ -35,6 +47,8 @@ struct staged {
     void *reserved;     /* on the device, for next_contribution(); NULL: not made yet */
     void *contribution; /* the executor's buffer for it; NULL: none is handed out */
     int out_of_place;   /* the call's x is `reserved` */
+    int direct;         /* the call's x is copied to `contribution`, not to x */
+    struct staged_pages *pages;
     struct staged_view *views;
     const void **results; /* of the last call, on the device */
     uint64_t memory;      /* bytes that this layer has made */
@@ -53,6 +67,9 @@ struct executor_request staged_request(const wagma_handle *h,
                                        const struct executor_request *request);
 /* Free the layer of a handle whose executor is freed. */
 void staged_free(wagma_handle *h);
+/* Return 1 if copies may use this array of the executor: its pages are pinned now or were before.
+ * Otherwise the host copies it. */
+int staged_reach(const wagma_handle *h, const void *array);
 /* Make memory of the device, and such of the host that copies may use. WAGMA_OK or an error;
  * *memory stays as it is if it is there already. */
 int staged_add_array(struct staged *s, void **memory);
@@ -66,6 +83,7 @@ int staged_post(wagma_handle *h);
 int staged_poll(wagma_handle *h);
 int staged_finish(wagma_handle *h);
 int staged_next_contribution(wagma_handle *h, void **buffer);
+int staged_close(wagma_handle *h);
 int staged_set_stream(wagma_handle *h, void *stream);
 /* Have the engine's stream wait for what was queued on the caller's. */
 int staged_follow(const struct staged *s);

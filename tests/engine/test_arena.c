@@ -44,6 +44,26 @@ static void test_parts_do_not_overlap(void) {
     arena_free(&a);
 }
 
+/* The pages around a part hold parts of the arena alone. */
+static void test_pages_around_parts(void) {
+    const size_t sizes[] = {1, 5000, ARENA_HUGE_MIN, 3 * MIB};
+    const size_t page = pages_whole(1);
+    arena shared = {0}, alone = {.alone = 1};
+    void *pages;
+    size_t bytes;
+    CHECK(!arena_pages_of(&shared, arena_part(&shared, 1000), &pages, &bytes), "it is malloc()'s");
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *part = arena_part(&alone, sizes[i]);
+        CHECK(arena_pages_of(&alone, part, &pages, &bytes), "%zu bytes", sizes[i]);
+        CHECK((uintptr_t)pages % page == 0 && bytes % page == 0 && part >= (unsigned char *)pages &&
+                  part + sizes[i] <= (unsigned char *)pages + bytes,
+              "%zu bytes at %p: %zu at %p", sizes[i], (void *)part, bytes, pages);
+    }
+    CHECK(!arena_pages_of(&alone, &shared, &pages, &bytes), "it is not the arena's");
+    arena_free(&shared);
+    arena_free(&alone);
+}
+
 /* What 32 parts of a size take, in hundredths of their bytes. */
 static int taken(size_t bytes) {
     arena a = {0};
@@ -98,6 +118,7 @@ static void test_parts_share_huge_pages(void) {
 
 int main(void) {
     RUN(test_parts_do_not_overlap);
+    RUN(test_pages_around_parts);
     RUN(test_what_sizes_take);
     RUN(test_what_no_memory_holds);
     RUN(test_parts_share_huge_pages);

@@ -96,7 +96,7 @@ static void test_results_stay(void) {
 }
 
 /* What the caller queues after a failed call comes behind the call's copies to its array: here the
- * result is on its way to x when an older one cannot be shown. */
+ * result is on its way to x when there is no memory to show it. */
 static void test_x_after_an_error(void) {
     for (uint64_t seed = 0; seed < 24 / SLOWDOWN + 8; seed++) {
         const char *how = over(seed % 2);
@@ -110,7 +110,7 @@ static void test_x_after_an_error(void) {
                    wagma_last_error());
         }
         put(0, s.x[0], 0);
-        machine_fail(place_of(0)->device, MACHINE_PIN, 1);
+        machine_fail(place_of(0)->device, MACHINE_ALLOC, 1);
         EXPECT(wagma_allreduce(s.cast.handle[0], s.x[0], 1, NULL) == WAGMA_ENOMEM, "%s",
                wagma_last_error());
         EXPECT(strstr(wagma_last_error(), "injected"), "%s", wagma_last_error());

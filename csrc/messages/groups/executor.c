@@ -37,7 +37,8 @@ static int begin(wagma_handle *h) {
     struct messages_executor *e = h->state;
     messages_end_views(e);
     e->arrived = 0;
-    e->out_of_place = e->reserved && h->call.x == e->reserved->data;
+    e->lends = e->reserved && h->call.contribution == e->reserved->data;
+    e->out_of_place = e->lends && h->call.x == h->call.contribution;
     note_compute(h);
     return messages_tell(h, ACTIVATION_EVENT_CALL);
 }
@@ -57,6 +58,10 @@ static int next_contribution(wagma_handle *h, void **buffer) {
         return WAGMA_ENOMEM;
     *buffer = e->reserved->data;
     return WAGMA_OK;
+}
+
+static int pages_of(const wagma_handle *h, const void *array, void **pages, size_t *bytes) {
+    return arena_pages_of(&messages_of(h)->arena, array, pages, bytes);
 }
 
 static void set_quorum(wagma_handle *h) {
@@ -224,6 +229,6 @@ const struct executor messages_groups_executor = {
     .fits = fits_groups,
     .create = create,
     .calls = {MESSAGES_CALLS, .array = array, .next_contribution = next_contribution,
-              .set_quorum = set_quorum, .pinned = pinned, .carried_weight = carried_weight,
-              .grace = grace},
+              .pages_of = pages_of, .set_quorum = set_quorum, .pinned = pinned,
+              .carried_weight = carried_weight, .grace = grace},
 };

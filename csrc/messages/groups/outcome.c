@@ -27,7 +27,7 @@ static struct merge list(wagma_handle *h, const messages_version *v) {
 
 static void deliver(wagma_handle *h, const messages_version *v, void *out, const struct merge *m) {
     const void *stored = v->result ? v->result->data : h->call.x;
-    merge_deliver(m, h->kernels, dtype_of(h), out, stored, h->call.x, elements(h), 0);
+    merge_deliver(m, h->kernels, dtype_of(h), out, stored, h->call.contribution, elements(h), 0);
 }
 
 /* A late call out of place: its numerators, in a block of their own. */
@@ -103,7 +103,7 @@ static void outcome_alone(wagma_handle *h, messages_version *v) {
     const double weight = h->call.weight;
     const double factor = merge_alone(&h->policy, weight, e->out_of_place);
     const int shows = !h->policy.in_place && (ordered || e->out_of_place);
-    const void *contribution = e->written ? e->written->data : h->call.x;
+    const void *contribution = e->written ? e->written->data : h->call.contribution;
     void *out = shows ? v->result->data : h->call.x;
     v->shown = shows;
     merge_outcome_alone(h);
@@ -118,7 +118,7 @@ static void outcome_alone(wagma_handle *h, messages_version *v) {
         return;
     if (factor != 1)
         h->kernels->sum(dtype_of(h), out, &contribution, &factor, 1, 1.0, elements(h));
-    else if (shows)
+    else if (shows || h->call.x != h->call.contribution)
         h->kernels->divided_copy(dtype_of(h), out, contribution, 1.0, elements(h));
     if (shows && ordered && !e->out_of_place)
         h->kernels->divided_copy(dtype_of(h), h->call.x, out, 1.0, elements(h));
