@@ -36,7 +36,12 @@ static void release_slice(stage *s) {
     stage_close(s);
 }
 
-/* Plays it for three seeds; act() expects rank 1 to redo the slice. */
+static int redone(stage *s) {
+    return s->cast.handle[1]->stats.redone_slices > 0;
+}
+
+/* Plays it until rank 1 has redone the slice for three seeds. What rank 0 waits for may be something
+ * else. */
 static void play_held(void (*act)(stage *s)) {
     int played = 0;
     for (uint64_t seed = 0; seed < 300 && played < 3; seed++) {
@@ -44,7 +49,7 @@ static void play_held(void (*act)(stage *s)) {
         const int held = hold_a_slice(&s, seed);
         if (held)
             act(&s);
-        played += held;
+        played += held && redone(&s);
         release_slice(&s);
         CHECK(expectations_failed() == 0, "seed %d", (int)seed);
     }
@@ -66,7 +71,7 @@ static void test_caller_is_away(void) {
 static void await_slice(stage *s) {
     EXPECT(wagma_finish(s->cast.handle[1], s->x[1], NULL) == WAGMA_OK, "%s", wagma_last_error());
     const uint64_t ended = clock_now();
-    EXPECT(ended - slice_began >= 1000000, "redone after %d us",
+    EXPECT(!redone(s) || ended - slice_began >= 1000000, "redone after %d us",
            (int)((ended - slice_began) / 1000));
 }
 
