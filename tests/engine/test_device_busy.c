@@ -40,8 +40,8 @@ static int redone(stage *s) {
     return s->cast.handle[1]->stats.redone_slices > 0;
 }
 
-/* Plays it until rank 1 has redone the slice for three seeds. What rank 0 waits for may be something
- * else. */
+/* Plays it until rank 1 has redone the slice for three seeds. With other seeds rank 0 waits for
+ * something else. */
 static void play_held(void (*act)(stage *s)) {
     int played = 0;
     for (uint64_t seed = 0; seed < 300 && played < 3; seed++) {
