@@ -122,7 +122,7 @@ $(VENV)/engine: $(VENV)/installed csrc/engine.mk $(ENGINE) \
 # ---- C library -----------------------------------------------------------------------------------
 # Objects whose source is gone or has moved are removed, with all that was linked from them.
 GONE := $(foreach folder,lib asan tsan,$(filter-out $(ENGINE:csrc/%.c=build/$(folder)/%.o), \
-    $(shell find build/$(folder) -name tests -prune -o -name '*.o' -print 2>&1 | grep 'o$$')))
+    $(shell find build/$(folder) -name tests -prune -o -name fake -prune -o -name '*.o' -print 2>&1 | grep 'o$$')))
 ifneq ($(strip $(GONE)),)
 $(shell rm -f $(GONE) $(GONE:.o=.d) build/lib/*.so.* build/*/test_*)
 endif

@@ -19,6 +19,7 @@ static int find_nvrtc(void) {
     size_t size;
     if (glob(".venv*/lib/python*/site-packages/nvidia/*/lib/libnvrtc.so.*", 0, NULL, &found) == 0)
         nvrtc_set_path(found.gl_pathv[0]);
+    globfree(&found);
     const int status = nvrtc_compile(75, DRIVER, &code, &size);
     if (status == WAGMA_OK)
         free(code);
