@@ -18,7 +18,7 @@ def arrays(settings: Settings, ranks: int, over: str = "shm") -> tuple[int, int]
         ranks: of all nodes.
         over: "shm", or "mpi": then wagma's arrays are private, and partial sums come on top.
 
-    Of arrays on GPUs these are the copies on the host.
+    The numbers are those of copies on the host where arrays are on GPUs.
     """
     if settings.buffer in GPUS:
         return 0, 1 + settings.validate + ("mpi" in settings.baselines)

@@ -1,6 +1,9 @@
 /* See device_stage.h. */
 #include "device_stage.h"
 
+#include <inttypes.h>
+#include <string.h>
+
 static _Thread_local double host[COUNT]; /* ranks may be threads */
 
 void put(int r, void *array, int64_t version) {
@@ -35,4 +38,37 @@ int publish(stage *s, int r, void *array, int64_t t) {
         status = wagma_test(s->cast.handle[r], array, NULL);
     EXPECT(status >= 0, "status %d: %s", status, wagma_last_error());
     return status;
+}
+
+void expect_outcome(const stage *s, int r, const void *array, const wagma_outcome *o) {
+    expect_result(&s->me[r], place_look(place_of(r), array, BYTES), o);
+}
+
+void play_posted_before_x(uint64_t seed) {
+    wagma_options options = options_of(3, 3, 1, COUNT);
+    wagma_outcome o;
+    stage s;
+    if (!EXPECT(stage_open(&s, &options, seed), "%s", wagma_last_error()))
+        return;
+    machine_hold(place_of(0)->device, place_of(0)->stream[0]);
+    put(0, s.x[0], 0);
+    EXPECT(wagma_post(s.cast.handle[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
+    for (int64_t t = 0; t < 3; t++)
+        for (int r = 1; r < 3; r++) {
+            put(r, s.x[r], t);
+            EXPECT(wagma_allreduce(s.cast.handle[r], s.x[r], 1, &o) == WAGMA_OK, "%s",
+                   wagma_last_error());
+            expect_outcome(&s, r, s.x[r], &o);
+        }
+    EXPECT(wagma_test(s.cast.handle[0], s.x[0], &o) == WAGMA_INPROGRESS, "test");
+    EXPECT(wagma_wait(s.cast.handle[0], s.x[0], 0.001, &o) == WAGMA_INPROGRESS &&
+               strstr(wagma_last_error(), "(phase device) for rank 0"),
+           "%s", wagma_last_error());
+    EXPECT(messages_for_threads || published(s.cast.segment, 0) == -1, "published %" PRId64,
+           published(s.cast.segment, 0));
+    machine_release(place_of(0)->device);
+    EXPECT(wagma_finish(s.cast.handle[0], s.x[0], &o) == WAGMA_OK && o.late, "late %d: %s", o.late,
+           wagma_last_error());
+    expect_outcome(&s, 0, s.x[0], &o);
+    stage_close(&s);
 }

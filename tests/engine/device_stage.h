@@ -21,8 +21,12 @@ void put(int r, void *array, int64_t version);
 int stage_open(stage *s, const wagma_options *o, uint64_t seed);
 void stage_close(stage *s);
 /* Posts the contribution of version t, and goes on until it is published. Returns the call's
- * status.
- */
+ * status. */
 int publish(stage *s, int r, void *array, int64_t t);
+/* Compares what an array on rank r's device holds with the oracle's result for the outcome. */
+void expect_outcome(const stage *s, int r, const void *array, const wagma_outcome *o);
+/* Posts a call of rank 0 whose x is not produced: it returns at once, nobody waits for it, and it
+ * is late. */
+void play_posted_before_x(uint64_t seed);
 
 #endif

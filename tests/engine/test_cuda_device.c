@@ -1,10 +1,10 @@
-/* A device over CUDA by itself: what its calls give, what is refused, and each call of CUDA
- * failing. With true GPUs (place.h) what needs the fake is left out. */
+/* A device over CUDA by itself: what its calls give, and each call of CUDA failing. With true GPUs
+ * (place.h) what needs the fake is left out. */
 /* short run: c asan */
 /* needs a C++ compiler */
 #include "base/pages.h"
 #include "check.h"
-#include "cuda_fake/fake.h"
+#include "found_fake.h"
 #include "device/device.h"
 #include "kernels/reduce.h"
 #include "place.h"
@@ -19,23 +19,6 @@
 #include <unistd.h>
 
 enum { COUNT = 5000, BYTES = COUNT * (int)sizeof(float), MANY = 65 };
-
-static struct cuda_fake *fake; /* NULL: true GPUs */
-static int (*contexts)(void);
-
-static void find(void *library, const char *name, void *function) {
-    void *found = dlsym(library, name);
-    memcpy(function, &found, sizeof found);
-}
-
-static void find_fake(void) {
-    struct cuda_fake *(*get)(void);
-    void *library = dlopen("libcuda.so.1", RTLD_LOCAL | RTLD_NOW);
-    CHECK(library, "%s", dlerror());
-    find(library, "cuda_fake", &get);
-    find(library, "cuda_fake_contexts", &contexts);
-    fake = get ? get() : NULL;
-}
 
 /* ---- between processes ----------------------------------------------------------------------- */
 
@@ -324,12 +307,6 @@ static void end(made *m) {
     wagma_device_close(m->d);
 }
 
-static void expect_nothing_left(void) {
-    if (fake)
-        EXPECT(fake->left == 0 && contexts() == 0, "%d objects, %d contexts are left", fake->left,
-               contexts());
-}
-
 static void test_script(void) {
     made m = {0};
     CHECK(play(&m) == WAGMA_OK, "%s", wagma_last_error());
@@ -387,90 +364,7 @@ static void test_first_error_is_kept(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
-
-static void expect_no_device(int gpu, const char *says) {
-    wagma_device *d;
-    const int status = wagma_device_open(NULL, gpu, &d);
-    EXPECT(status != WAGMA_OK && !d && strstr(wagma_last_error(), says), "%d %s", status,
-           wagma_last_error());
-    expect_nothing_left();
-}
-
-static void test_refused(void) {
-    const struct cuda_fake usual = *fake;
-    int status;
-    expect_no_device(2, "gpu 2: this process sees 2 GPUs");
-    expect_no_device(-1, "CUDA_VISIBLE_DEVICES is");
-    fake->gpus = 0;
-    expect_no_device(0, "shows no GPU");
-    fake->gpus = usual.gpus;
-    setenv("WAGMA_CUDA_SHARING", "both", 1);
-    expect_no_device(0, "WAGMA_CUDA_SHARING=both: must be vmm or ipc");
-    unsetenv("WAGMA_CUDA_SHARING");
-    const pid_t child = fork(); /* CUDA runs in the parent */
-    if (child == 0) {
-        expect_no_device(0, "forked after its parent had used CUDA");
-        _exit(expectations_failed());
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
-    CHECK(expectations_failed() == 0, "see above");
-}
-
-/* ---- kernels --------------------------------------------------------------------------------- */
-
-static int opens(void) {
-    wagma_device *d;
-    const int status = wagma_device_open(NULL, 0, &d);
-    wagma_device_close(d);
-    return status == WAGMA_OK;
-}
-
-/* Kernels are compiled once for a GPU, and anew where the driver does not take what is kept. */
-static void test_cache(void) {
-    char folder[] = "/tmp/wagma-cuda-XXXXXX", command[64];
-    const int before = fake->compiled;
-    CHECK(mkdtemp(folder), "no folder");
-    setenv("XDG_CACHE_HOME", folder, 1);
-    for (int i = 0; i < 3; i++)
-        EXPECT(opens() && fake->compiled == before + 1, "%d programs", fake->compiled - before);
-    fake->arch = 80;
-    fake->newest = 86;
-    EXPECT(opens() && fake->compiled == before + 2, "PTX for another GPU");
-    EXPECT(opens() && fake->compiled == before + 2, "PTX is kept");
-    fake->arch = fake->newest = 90;
-    snprintf(command, sizeof command, "echo damaged | tee %s/wagma/*", folder);
-    CHECK(system(command) == 0, "%s", command);
-    EXPECT(opens() && fake->compiled == before + 3, "what is damaged");
-    EXPECT(opens() && fake->compiled == before + 3, "and is replaced");
-    snprintf(command, sizeof command, "echo longer | tee -a %s/wagma/*", folder);
-    CHECK(system(command) == 0, "%s", command);
-    EXPECT(opens() && fake->compiled == before + 4, "what is damaged, and the driver may take");
-    for (int nth = 1; nth == 1 || fake->fails == 0; nth++) {
-        fake->fails = nth;
-        const int is_open = opens();
-        EXPECT(is_open || strncmp(fake->failed, "cuModule", 8) != 0, "%s, of what is kept",
-               fake->failed);
-    }
-    fake->fails = 0;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    CHECK(system(command) == 0, "%s", command);
-    setenv("XDG_CACHE_HOME", "none", 1);
-    CHECK(expectations_failed() == 0, "see above");
-}
-
-/* In a process that has not loaded NVRTC yet. */
-static void test_nvrtc_is_newer_than_the_driver(void) {
-    int status;
-    const pid_t child = fork();
-    if (child == 0) {
-        fake->driver = 12040;
-        expect_no_device(0, "NVRTC is of CUDA 13.0, the driver of CUDA 12.4");
-        EXPECT(strstr(wagma_last_error(), "nvidia-cuda-nvrtc-cu12"), "%s", wagma_last_error());
-        _exit(expectations_failed());
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
-}
+/* ---- what cannot be used --------------------------------------------------------------------- */
 
 /* A stream that its owner has destroyed is an error of the next call, and of none that needs other
  * streams. */
@@ -507,8 +401,6 @@ static void test_no_peer_access(void) {
 int main(void) {
     places_use_cuda();
     find_fake();
-    if (fake)
-        RUN(test_nvrtc_is_newer_than_the_driver);
     RUN(test_owner_is_killed); /* first: CUDA does not survive a fork */
     RUN(test_ipc);
     if (fake)
@@ -519,8 +411,6 @@ int main(void) {
     unsetenv("WAGMA_CUDA_SHARING");
     if (fake) {
         RUN(test_each_call_fails);
-        RUN(test_refused);
-        RUN(test_cache);
         RUN(test_no_peer_access);
         RUN(test_first_error_is_kept);
         RUN(test_destroyed_stream);

@@ -12,40 +12,11 @@
 
 static double host[BYTES / sizeof(double)];
 
-static void expect_outcome(const stage *s, int r, const void *array, const wagma_outcome *o) {
-    expect_result(&s->me[r], place_look(place_of(r), array, BYTES), o);
-}
-
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* A call whose x is not produced returns at once, and nobody waits for it. */
 static void test_posted_before_x_is_there(void) {
     for (uint64_t seed = 0; seed < 10 / SLOWDOWN + 1; seed++) {
-        wagma_options options = options_of(3, 3, 1, COUNT);
-        wagma_outcome o;
-        stage s;
-        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
-        machine_hold(place_of(0)->device, place_of(0)->stream[0]);
-        put(0, s.x[0], 0);
-        EXPECT(wagma_post(s.cast.handle[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
-        for (int64_t t = 0; t < 3; t++)
-            for (int r = 1; r < 3; r++) {
-                put(r, s.x[r], t);
-                EXPECT(wagma_allreduce(s.cast.handle[r], s.x[r], 1, &o) == WAGMA_OK, "%s",
-                       wagma_last_error());
-                expect_outcome(&s, r, s.x[r], &o);
-            }
-        EXPECT(wagma_test(s.cast.handle[0], s.x[0], &o) == WAGMA_INPROGRESS, "test");
-        EXPECT(wagma_wait(s.cast.handle[0], s.x[0], 0.001, &o) == WAGMA_INPROGRESS &&
-                   strstr(wagma_last_error(), "(phase device) for rank 0"),
-               "%s", wagma_last_error());
-        EXPECT(published(s.cast.segment, 0) == -1, "published %" PRId64,
-               published(s.cast.segment, 0));
-        machine_release(place_of(0)->device);
-        EXPECT(wagma_finish(s.cast.handle[0], s.x[0], &o) == WAGMA_OK && o.late, "late %d: %s",
-               o.late, wagma_last_error());
-        expect_outcome(&s, 0, s.x[0], &o);
-        stage_close(&s);
+        play_posted_before_x(seed);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }

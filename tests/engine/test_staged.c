@@ -14,10 +14,6 @@
 
 static double host[BYTES / sizeof(double)];
 
-static void expect_outcome(const stage *s, int r, const void *array, const wagma_outcome *o) {
-    expect_result(&s->me[r], place_look(place_of(r), array, BYTES), o);
-}
-
 static const char *over(int messages) {
     messages_for_threads = messages;
     return messages ? "over messages" : "in a segment";
@@ -25,33 +21,10 @@ static const char *over(int messages) {
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* A call whose x is not produced returns at once, nobody waits for it, and it is late. */
 static void test_posted_before_x_is_there(void) {
     for (uint64_t seed = 0; seed < 12 / SLOWDOWN + 2; seed++) {
         const char *how = over(seed % 2);
-        wagma_options options = options_of(3, 3, 1, COUNT);
-        wagma_outcome o;
-        stage s;
-        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
-        machine_hold(place_of(0)->device, place_of(0)->stream[0]);
-        put(0, s.x[0], 0);
-        EXPECT(wagma_post(s.cast.handle[0], s.x[0], 1, 0) == WAGMA_INPROGRESS, "post");
-        for (int64_t t = 0; t < 3; t++)
-            for (int r = 1; r < 3; r++) {
-                put(r, s.x[r], t);
-                EXPECT(wagma_allreduce(s.cast.handle[r], s.x[r], 1, &o) == WAGMA_OK, "%s",
-                       wagma_last_error());
-                expect_outcome(&s, r, s.x[r], &o);
-            }
-        EXPECT(wagma_test(s.cast.handle[0], s.x[0], &o) == WAGMA_INPROGRESS, "test");
-        EXPECT(wagma_wait(s.cast.handle[0], s.x[0], 0.001, &o) == WAGMA_INPROGRESS &&
-                   strstr(wagma_last_error(), "(phase device) for rank 0"),
-               "%s", wagma_last_error());
-        machine_release(place_of(0)->device);
-        EXPECT(wagma_finish(s.cast.handle[0], s.x[0], &o) == WAGMA_OK && o.late, "late %d: %s",
-               o.late, wagma_last_error());
-        expect_outcome(&s, 0, s.x[0], &o);
-        stage_close(&s);
+        play_posted_before_x(seed);
         CHECK(expectations_failed() == 0, "seed %" PRIu64 " %s", seed, how);
     }
 }

@@ -56,7 +56,7 @@ struct CUevent_st {
     _Atomic int queries; /* until it is complete */
 };
 
-/* Of these the driver knows which there are. */
+/* Those that are there are the streams that the driver knows. */
 static struct CUstream_st { _Atomic int is_there; } streams[4096];
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
