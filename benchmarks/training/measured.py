@@ -65,7 +65,7 @@ def figures(
         "step_time_p50": float(np.percentile(steps, 50)),
         "step_time_p90": float(np.percentile(steps, 90)),
         **_on_time(records),
-        **_own_compute(settings, records, delays),
+        **_own_compute(settings, compared, records, delays),
         "waited_seconds": float(np.mean(waited)),
         "waited_seconds_per_rank": waited,
         "late_share": float(late.mean()),
@@ -107,10 +107,17 @@ def recorded_compute(
     return table
 
 
-def _own_compute(settings: Settings, records: list[dict[str, Any]], delays: Delays) -> Figures:
-    """Return mean and deviation of a step's computing without delays; None: it was cut short."""
+def _own_compute(
+    settings: Settings, compared: Compared, records: list[dict[str, Any]], delays: Delays
+) -> Figures:
+    """Return mean and deviation of a step's computing without delays.
+
+    None: it was cut short, or DDP waited for other ranks in it.
+    """
     parts = settings.micro_batches
-    if any(each["micro_batches"] != len(each["versions"]) * parts for each in records):
+    if compared.by_ddp or any(
+        each["micro_batches"] != len(each["versions"]) * parts for each in records
+    ):
         return {"compute_seconds": None, "compute_deviation": None}
     injected = delays.table(settings.steps * parts).reshape(settings.steps, parts, -1).sum(axis=1)
     own = [

@@ -130,6 +130,7 @@ def test_own_computing_is_without_delays() -> None:
     assert found["compute_deviation"] == pytest.approx(np.std([0.5] * 6 + [0.3] * 2))
     short = record(1, micro_batches=3)
     assert run("allreduce", record(0), short)["compute_seconds"] is None
+    assert run("ddp")["compute_seconds"] is None, "its backward() waits for others"
 
 
 def test_waiting_and_lateness() -> None:
