@@ -92,16 +92,20 @@ def time_limit(options: Mapping[str, str]) -> int | None:
 
 
 def array_tasks(text: str) -> tuple[int, int | None] | None:
-    """Return how many tasks an array has, and how many run at once; None: it cannot be read."""
-    tasks, _, at_once = text.partition("%")
+    """Return how many tasks an array has, and how many run at once; None: Slurm refuses it."""
+    tasks, limits, at_once = re.sub(r"[][]", "", text).partition("%")
+    if limits and not (at_once.isdecimal() and int(at_once)):
+        return None
     count = 0
     for part in tasks.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
         if not found:
             return None
-        first, last = int(found[1]), int(found[2] or found[1])
-        count += max(0, last - first) // max(1, int(found[3] or 1)) + 1
-    return count, int(at_once) if at_once.isdecimal() else None
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if last < first or step < 1:
+            return None
+        count += (last - first) // step + 1
+    return count, int(at_once) if limits else None
 
 
 def _first_number(text: str) -> int | None:

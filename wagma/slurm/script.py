@@ -86,7 +86,8 @@ class Launch:
     @property
     def nested(self) -> str:
         """Return the launcher that this one starts in each task; "": none."""
-        is_wrapped = self.container or _name(self.program[0] if self.program else "") == "env"
+        first = _name(self.program[0]) if self.program else ""
+        is_wrapped = self.container or first in {"env", "timeout", "nice"}
         for word in self.program if is_wrapped else self.program[:1]:
             if _INTERPRETER.fullmatch(word):
                 break
@@ -266,7 +267,7 @@ def _sourced(script: Script, name: str) -> list[Command]:
 
 def program_file(words: Sequence[str]) -> str:
     """Return the file that a command runs: its first word, or a script; "": one of PATH."""
-    words = _without_redirections(words)
+    words = without_redirections(words)
     if not words or not _INTERPRETER.fullmatch(words[0]):
         return words[0] if words and "/" in words[0] else ""
     index = 1
@@ -278,7 +279,7 @@ def program_file(words: Sequence[str]) -> str:
 
 
 def _launch(script: Script, command: Command) -> Launch | None:
-    words = _without_redirections(script.expand_all(command.words))
+    words = without_redirections(script.expand_all(command.words))
     environment = [assignment.partition("=")[0] for assignment in command.assignments]
     is_exec = False
     while words and (words[0] in _WRAPPERS or words[0] in ("env", "timeout")):
@@ -305,7 +306,8 @@ def _launch(script: Script, command: Command) -> Launch | None:
     return Launch(command, kind, options, program, environment, is_exec)
 
 
-def _without_redirections(words: Sequence[str]) -> list[str]:
+def without_redirections(words: Sequence[str]) -> list[str]:
+    """Return the words that a command gets as arguments."""
     kept, skip = [], False
     for word in words:
         if skip:

@@ -36,6 +36,7 @@ stop() {
 
 # By code: the options of a wrong script, those of a right one, where, and the remedy.
 OPTIONS: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
+    "bad-value": ({"ntasks": "0"}, {"ntasks": "8"}, "--ntasks=0", "a number from 1 on"),
     "no-time": ({"without": "time"}, {}, "--output", "--time="),
     "signal-at-start": ({"signal": "USR2@4000"}, {}, "--signal", "--signal=USR2@360"),
     "array-output": (
@@ -60,6 +61,7 @@ OPTIONS: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
 # the remedy.
 BODIES = {
     "no-file": ("train.py", "tarin.py", "train.py", "srun", "in full"),
+    "no-program": (" python train.py", "", " train", "srun", "python train.py"),
     "nested": (
         "python",
         "mpiexec python",
@@ -282,6 +284,10 @@ ALSO: dict[str, tuple[Callable[[], str], list[str]]] = {
         ),
         ["nested"],
     ),
+    "of mpiexec under srun, with a limit": (
+        lambda: script(changed(BODY, "python train.py", "timeout 60 mpiexec python train.py")),
+        ["nested"],
+    ),
     "of an argument that is called as a launcher": (
         lambda: script(changed(BODY, "train.py", "train.py mpiexec")),
         [],
@@ -301,6 +307,40 @@ ALSO: dict[str, tuple[Callable[[], str], list[str]]] = {
 def test_what_is_found(tmp_path: Path, case: str) -> None:
     text, codes = ALSO[case]
     assert [one.code for one in found(tmp_path, text())] == codes
+
+
+# What sbatch 22.05 refuses and takes, or the controller where sbatch leaves it to that.
+@pytest.mark.parametrize(
+    ("name", "refused", "taken"),
+    [
+        ("ntasks", ["0", "abc", "1k", ""], ["8"]),
+        ("ntasks-per-node", ["x", "0"], ["2"]),
+        ("cpus-per-task", ["0", "$CORES"], ["1"]),
+        ("nodes", ["0", "3-2", "a", "2-b", "-1"], ["2", "2-4", "0-3", "1k", "1,3", "1-9:2"]),
+        ("array", ["5-2", "0-a", "1-3:0", "1,2%0", "1-3%x", ""], ["7", "[0-9:3]", "1,4-7%2"]),
+        ("time", ["foo", "1:2:3:4", "", "1h"], ["30", "1-12", "4:00:00", "infinite", "-1"]),
+    ],
+)
+def test_values(tmp_path: Path, name: str, refused: list[str], taken: list[str]) -> None:
+    options = {name: "", "output": "%x-%a.out", "without": "signal"}
+    for value in [*refused, *taken]:
+        findings = found(tmp_path, script(**{**options, name: value}))
+        bad = [one for one in findings if one.code == "bad-value"]
+        assert len(bad) == (value in refused), (value, findings)
+        assert not bad or (f"--{name}={value}" in bad[0].text and f"--{name}=" in bad[0].remedy)
+
+
+@pytest.mark.parametrize("words", ["", " -n 4", " --mpi=pmi2 --label", " -n 4 > log"])
+def test_a_launcher_without_a_program(tmp_path: Path, words: str) -> None:
+    codes = [one.code for one in found(tmp_path, script(f"srun{words}\n"))]
+    assert codes == ["no-program"]
+    assert found(tmp_path, script(f"srun{words} hostname\n")) == []
+
+
+@pytest.mark.parametrize("words", ["--mpi=list", "-V", "--help", "--unknown ./a.py", '"$@"'])
+def test_a_launcher_that_needs_no_program(tmp_path: Path, words: str) -> None:
+    found_ = found(tmp_path, script(f"export OMP_NUM_THREADS=1\nsrun --mpi=pmi2 {words}\n"))
+    assert "no-program" not in [one.code for one in found_]
 
 
 def test_a_checkpoint_that_takes_longer_than_is_left(tmp_path: Path) -> None:
@@ -352,7 +392,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_all_checks_are_run() -> None:
-    assert len(set(CHECKS)) == len(CHECKS) == 16
+    assert len(set(CHECKS)) == len(CHECKS) == 18
 
 
 def test_a_short_job_may_be_signalled_at_its_start(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ __all__ = ["CHECKS", "Finding", "lint"]
 
 CHECKS = (
     asked.file,
+    asked.values,
     asked.time,
     asked.array_output,
     asked.gpus,
     asked.missing,
     ranks.no_launcher,
+    ranks.no_program,
     ranks.nested,
     ranks.srun_mpi,
     ranks.srun_cores,

@@ -7,10 +7,12 @@ from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.plan import SIGNAL_EARLY_S, array_tasks, time_limit
 from wagma.slurm.script import program_file
 from wagma.slurm.shell import Command
-from wagma.units import duration_text
+from wagma.units import duration_text, parse_limit
 
 _UNKNOWN = re.compile(r"[$~*?`]")  # in names that only the job knows
 _BINDINGS = {"gpus-per-task", "gpu-bind", "ntasks-per-gpu", "tres-per-task"}
+_NODES = re.compile(r"\d+[km]?(?:-\d+[km]?|[,:-][\d,:-]+)?", re.IGNORECASE)
+_COUNTS = {"ntasks", "cpus-per-task", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"}
 
 
 def file(job: Job) -> Iterator[Finding]:
@@ -43,6 +45,34 @@ def file(job: Job) -> Iterator[Finding]:
                 "write #SBATCH in capitals at the line's beginning, and a space behind it; or "
                 "delete the line",
             )
+
+
+def values(job: Job) -> Iterator[Finding]:
+    """Check that Slurm takes the numbers of nodes, ranks and cores, the array and the limit."""
+    found = [(one.line, one.name, one.value) for one in job.script.directives]
+    for launch in job.script.launches:
+        if launch.kind == "srun":
+            found += [(launch.line, *one) for one in launch.options.items() if "$" not in one[1]]
+    for line, name, value in found:
+        if remedy := _refused(name, value):
+            yield Finding(line, "bad-value", f"Slurm refuses --{name}={value}", remedy)
+
+
+def _refused(name: str, value: str) -> str:
+    """Return what an option may have in place of a value that Slurm refuses; "": it takes it."""
+    if name in _COUNTS and not (value.isdecimal() and int(value)):
+        return f"--{name}=N, a number from 1 on"
+    if name == "nodes":
+        numbers = [int(one) for one in re.findall(r"\d+", value)]
+        is_backwards = re.fullmatch(r"\d+-\d+", value) and numbers[0] > numbers[1]
+        if not _NODES.fullmatch(value) or not any(numbers) or is_backwards:
+            return "--nodes=N, a number from 1 on, or --nodes=FEWEST-MOST"
+    if name == "array" and array_tasks(value) is None:
+        return "--array=FIRST-LAST, such as 0-9, 0-9:3 (each third), 1,4,7 or 0-99%8 (8 at once)"
+    is_endless = value.lower() in ("infinite", "unlimited", "-1")
+    if name == "time" and parse_limit(value) is None and not is_endless:
+        return "--time=MINUTES, HOURS:MINUTES:SECONDS or DAYS-HOURS, such as 4:00:00"
+    return ""
 
 
 def time(job: Job) -> Iterator[Finding]:

@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 from wagma.slurm.checks.findings import Finding, Job
 from wagma.slurm.options import number
-from wagma.slurm.script import Launch
+from wagma.slurm.script import Launch, without_redirections
 
 # Find settings with which a waiting rank gives its core to the others.
 _YIELDING = re.compile(r"HEAVY_YIELD=1|yield_when_idle|I_MPI_THREAD_YIELD|I_MPI_WAIT_MODE")
+# Find last words of a launcher's command behind which a program is missing.
+_NO_PROGRAM = re.compile(
+    r"srun|(?:\S*/)?mpi(?:exec|run)|\d+|-(?!.*(?:list|version|help|usage|V$)).*"
+)
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
 
 
@@ -26,6 +30,23 @@ def no_launcher(job: Job) -> Iterator[Finding]:
                 f"srun --mpi=pmi2 {' '.join(words)[:60]} (pmix with Open MPI)",
             )
             return
+
+
+def no_program(job: Job) -> Iterator[Finding]:
+    """Check that a launcher has something to start.
+
+    What follows an option that is not known here may be its value, or the program: it passes.
+    """
+    for launch in job.script.launches:
+        last = without_redirections(job.script.expand_all(launch.command.words))[-1]
+        if not launch.program and _NO_PROGRAM.fullmatch(last):
+            yield Finding(
+                launch.line,
+                "no-program",
+                f"{launch.kind} has no program to start",
+                f"{launch.kind} ... python train.py; a line that goes on below ends with a "
+                "backslash",
+            )
 
 
 def nested(job: Job) -> Iterator[Finding]:
