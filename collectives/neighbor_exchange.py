@@ -66,8 +66,8 @@ class NeighborExchange(metaclass=CollectiveMeta):
             large; `comm` is None and no launcher has set the ranks.
         MismatchError: the ranks passed different arguments.
         SegmentError: /dev/shm is too small.
-        NotImplementedError: `like` is on a GPU; see also `PartialAllreduce`.
-        TransportError, ImportError, RuntimeError: see `PartialAllreduce`.
+        DeviceError: the GPU, its driver or NVRTC is not available.
+        TransportError, ImportError, NotImplementedError, RuntimeError: see `PartialAllreduce`.
         PeerError, StallError: another rank ended; it did not arrive within `timeout`.
 
     As a context manager it is closed at the end; an exception marks this rank as failed, and so

@@ -289,21 +289,6 @@ one_model()
 """)
 
 
-def test_algorithms_of_the_host_refuse_the_gpu() -> None:
-    with Launched(
-        2,
-        SETUP
-        + """
-class OnHost(wagma.DPSGD):
-    on_gpus = False
-attempt(lambda: wagma.DistributedOptimizer(inner, OnHost(None), model=model))
-""",
-    ) as ranks:
-        for output in ranks.outputs():
-            assert "OnHost with parameters on cuda" in output
-            assert "model.cpu()" in output
-
-
 def test_the_loops_of_the_documents() -> None:
     """As they stand, with a model and data on the GPU."""
     pages = ("training.md", "clipping.md", "parameters.md", "dropcompute.md")

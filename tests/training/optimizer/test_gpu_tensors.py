@@ -12,6 +12,8 @@ from wagma.training.flat_gradients import FlatGradients
 from wagma.training.ordered import LANES, ordered_dot
 from wagma.training.strategies.measurements import StepNorms, squared_norm
 
+aten = torch.ops.aten
+
 
 class Apart(TorchDispatchMode):
     """Refuse operations of tensors on both sides: a copy from the host waits for the GPU."""
@@ -24,6 +26,24 @@ class Apart(TorchDispatchMode):
         devices = {one.device for one in flattened if isinstance(one, torch.Tensor)}
         assert len(devices) < 2, func
         return made
+
+
+class Reads(Apart):
+    """Count what is read, and give zeros for it."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        options = kwargs or {}
+        if func is aten._local_scalar_dense.default and args[0].is_meta:
+            self.count += 1
+            return 0.0
+        if func is aten._to_copy.default and options.get("device") == torch.device("cpu"):
+            self.count += 1
+            return torch.zeros(args[0].shape, dtype=options.get("dtype") or args[0].dtype)
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @pytest.fixture
@@ -54,21 +74,24 @@ def test_gathering_waits_for_nothing(gradients: FlatGradients) -> None:
 
 
 def test_the_averages_are_read_once(gradients: FlatGradients) -> None:
-    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+    with Reads() as reads:
         gradients.hand_out()
+    assert reads.count == 1
 
 
 def test_of_a_product_the_result_is_read() -> None:
     vector = torch.empty(2 * LANES + 3, device="meta")
-    with Apart(), pytest.raises(RuntimeError, match=r"Tensor\.item\(\) cannot be called"):
+    with Reads() as reads:
         ordered_dot(vector, vector)
+    assert reads.count == 1
 
 
 def test_norms_are_read_when_a_plan_is_made() -> None:
     norms, tensors = StepNorms(), [parameter(3), parameter(2, 2)]
-    with Apart():
+    with Reads() as reads:
         for version in range(3):
             own = squared_norm(tensors, 2.0, counts=version > 0)
             norms.add(version, own, squared_norm(tensors, 2.0))
-        with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
-            norms.mean(range(3))
+        assert reads.count == 0
+        norms.mean(range(3))
+    assert reads.count == 1

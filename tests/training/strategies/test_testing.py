@@ -278,7 +278,6 @@ def test_the_hooks_are_all_listed() -> None:
         "unheard",
         "wait_avoiding",
         "joins",
-        "on_gpus",
         "default_weight",
         "plan",
         "pending",

@@ -45,7 +45,6 @@ class Algorithm(AgreedEnd, ABC):
         wait_avoiding: a rank that calls early does not wait for the others, but makes them late. A
             rank whose data ran out then keeps the pace of its last steps.
         joins: ranks whose data ran out can take part in the steps of the others.
-        on_gpus: models may be on GPUs.
         default_weight: value to which `weight` returns after each step.
         made_with: what `arguments` returned when the optimizer was created; empty before.
 
@@ -57,7 +56,6 @@ class Algorithm(AgreedEnd, ABC):
 
     wait_avoiding: bool = False
     joins: bool = True
-    on_gpus: bool = True
     default_weight: float = 1.0
     _where_to_clip = (
         "averages models, and gradients are each rank's own: clip them after backward() and before "
@@ -79,7 +77,6 @@ class Algorithm(AgreedEnd, ABC):
         Raises:
             RuntimeError: this algorithm serves another optimizer already.
             MismatchError: the ranks have different algorithms.
-            NotImplementedError: the parameters are on a GPU, where this algorithm cannot average.
             TypeError, ValueError: an argument is wrong, on any rank.
         """
         if self._parameters is not None:
@@ -89,12 +86,6 @@ class Algorithm(AgreedEnd, ABC):
         kind = {"algorithm": type(self).__name__}
 
         def arguments() -> dict[str, object]:
-            if not self.on_gpus and parameters.flat.is_cuda:
-                raise NotImplementedError(
-                    f"{type(self).__name__} with parameters on {parameters.flat.device}: it "
-                    "averages in host memory only; call model.cpu() before the optimizer is made, "
-                    "or choose an algorithm that averages in groups or over all ranks, as WAGMA"
-                )
             self.check_inner(inner)
             self.made_with = self.arguments()
             return kind | self.made_with
