@@ -30,12 +30,13 @@ parser.add_argument("--export", metavar="FILE", help="write the average model (s
 args = parser.parse_args()
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # on standard error
 
-# Compute gradients on the task's GPU, if there is one. Parameters stay on the CPU.
+# Train on the task's GPU, if there is one.
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(args.seed)
 inputs = torch.randn(8192, 20)  # in place of your data
 labels = (inputs @ torch.randn(20) > 0).long()
 model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+model.to(device)
 inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 if args.algorithm == "cannikin":
@@ -53,12 +54,6 @@ def draw(version: int, batches: list[int]) -> torch.Tensor:
     return drawn.split(batches)[rank]
 
 
-def predict(samples: torch.Tensor) -> torch.Tensor:
-    """Return the model's outputs, computed on the device."""
-    parameters = {name: value.to(device) for name, value in model.named_parameters()}
-    return torch.func.functional_call(model, parameters, (samples.to(device),))
-
-
 with (
     wagma.DistributedOptimizer(inner, algorithm, model=model) as opt,
     Checkpointer(args.checkpoints, opt, model=model, every=args.every) as saver,
@@ -71,7 +66,8 @@ with (
         mine = draw(opt.version, batches)
         opt.zero_grad()
         opt.weight = len(mine)
-        loss = torch.nn.functional.cross_entropy(predict(inputs[mine]), labels[mine].to(device))
+        outputs = model(inputs[mine].to(device))
+        loss = torch.nn.functional.cross_entropy(outputs, labels[mine].to(device))
         loss.backward()
         time.sleep(args.pause)
         opt.step()
@@ -84,5 +80,5 @@ with (
     if args.export:
         saver.export(args.export)
 if rank == 0:
-    accuracy = (predict(inputs).argmax(1).cpu() == labels).float().mean()
+    accuracy = (model(inputs.to(device)).argmax(1).cpu() == labels).float().mean()
     print(f"{size} ranks: {versions} versions, accuracy {accuracy:.1%}", flush=True)

@@ -41,7 +41,7 @@ class Compared:
     # name of its class in `wagma`, or what makes one, given `comm`
     home: str | Callable[..., Algorithm]
     options: dict[str, Any]  # of the class, beside `comm` and `transport`
-    rule: Method | None  # whom its calls wait for, without grace; None: not known
+    rule: Method | None  # which ranks its calls wait for, without grace; None: not known
     least_ranks: int = 1  # that it needs
     stop: stopping.Stop | None = None  # what ends a step, beside its micro-batches
     by_ddp: bool = False  # PyTorch averages the gradients, and what `home` makes nothing
@@ -224,9 +224,9 @@ def _ksync(name: str, k: int) -> Compared:
     return Compared(name, f"{label}, K={k}", home, {"k": k}, None, least_ranks=k)
 
 
-def _server(name: str, served: str, k: int) -> Compared:
-    options = {"method": served, "k": k}
-    label = f"{served.replace('k-', 'K-', 1)}, K={k}, server"
+def _server(name: str, kind: str, k: int) -> Compared:
+    options = {"method": kind, "k": k}
+    label = f"{kind.replace('k-', 'K-', 1)}, K={k}, server"
     return Compared(name, label, "ParameterServerSGD", options, None, least_ranks=k + 1)
 
 

@@ -53,11 +53,7 @@ def figures(
         "throughput": samples / wall,
         # As measured: also what EagerSGD computed and still carries.
         "ideal_throughput": ideal
-        and (
-            samples / ideal.seconds
-            if stopped
-            else ideal.throughput / (1 - ideal.dropped) * settings.batch
-        ),
+        and (samples / ideal.seconds if stopped else ideal.computed * settings.batch),
         "wall_seconds": wall,
         "ideal_seconds": ideal and ideal.seconds,
         "version_seconds": wall / settings.steps,

@@ -1,4 +1,4 @@
-"""A network whose averages take as long as measured. Pure."""
+"""Numbers of networks from measured times: least squares without negative numbers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from wagma.simulate.network import Network
+from wagma.theory.checks import Floats
 
 
 def fitted(nominal: Network, ranks: int, calls: Mapping[int, tuple[int, float]]) -> Network:
@@ -26,14 +27,32 @@ def fitted(nominal: Network, ranks: int, calls: Mapping[int, tuple[int, float]])
     if len(sizes) < 2:
         factor = float(np.sum(each) / np.sum(took)) if sizes else 1.0
         return _scaled(nominal, factor, factor)
-    from scipy.optimize import nnls
-
     start = nominal.allreduce(0, ranks)
     # Each size weighs as much as its calls took, relative to its time.
     weights = np.sqrt(count) / np.maximum(each, 1e-9)
     table = np.column_stack([np.full(len(sizes), start), took - start]) * weights[:, np.newaxis]
-    (latency, slope), _ = nnls(table, each * weights)
+    latency, slope = nonnegative(table, each * weights)
     return _scaled(nominal, latency, slope)
+
+
+def nonnegative(rows: Floats, values: Floats) -> list[float]:
+    """Return numbers >= 0 whose sums over the columns of `rows` are near to `values`.
+
+    Least squares; while one is negative, the most negative one becomes 0. With two columns, no
+    element and no value of which is negative, no other numbers are nearer.
+    """
+    kept = list(range(rows.shape[1]))
+    while True:
+        scale = np.abs(rows[:, kept]).max(axis=0)
+        scale[scale == 0] = 1.0
+        found = np.linalg.lstsq(rows[:, kept] / scale, values, rcond=None)[0] / scale
+        if (found >= 0).all():
+            break
+        del kept[int(np.argmin(found * scale))]
+    numbers = [0.0] * rows.shape[1]
+    for place, number in zip(kept, found.tolist(), strict=True):
+        numbers[place] = number
+    return numbers
 
 
 def _scaled(network: Network, latency: float, slope: float) -> Network:

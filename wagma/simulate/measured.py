@@ -82,7 +82,7 @@ def compare(
         wasteful = served or chosen.late in ("skip", "keep")
         # Measured are the samples that were computed; of carried ones, `throughput` has only those
         # that an average got.
-        counted = 1 - predicted.dropped if chosen.kind == "ordered" else 1.0
+        rate = predicted.computed if chosen.kind == "ordered" else predicted.throughput
         found.append(
             Compared(
                 ranks,
@@ -90,9 +90,7 @@ def compare(
                 run["algorithm"],
                 "versions/s" if wasteful else "samples/s",
                 1 / run["version_seconds"] if wasteful else run["throughput"],
-                predicted.versions_per_second
-                if wasteful
-                else predicted.throughput / counted * settings["batch"],
+                predicted.versions_per_second if wasteful else rate * settings["batch"],
                 None if served else run["late_share"],
                 None if served else predicted.late,
             )

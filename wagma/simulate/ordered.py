@@ -100,7 +100,7 @@ class _Ordered:
                 carried[fresh] = origins[fresh] = 0.0
                 carried[late] += 1
                 origins[late] += version
-        tally.gradients -= float(carried.sum())  # of a rank that is never there in time: all
+        tally.gradients -= float(carried.sum())  # never used: no rank came in time
 
     def _keep(self) -> None:
         """Simulate the rule with which a late rank offers its gradient again."""

@@ -40,6 +40,11 @@ class Simulated:
     note: str
 
     @property
+    def computed(self) -> float:
+        """Gradients per second as `throughput` counts them, dropped ones included."""
+        return self.throughput / (1 - self.dropped)
+
+    @property
     def efficiency(self) -> float:
         """Share of the ideal throughput, 0 to 1."""
         return self.throughput / self.ideal

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wagma.simulate.fitting import nonnegative
+
 SIZES = (0, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20)  # bytes of a message
 BURSTS = (1, 4)  # messages of a round trip
 
@@ -67,21 +69,6 @@ def fit(trips: Sequence[RoundTrip], sending: float, reduce_per_byte: float) -> L
             f"round trips have the sizes {sorted({trip.size for trip in trips})} and the counts "
             f"{sorted({trip.messages for trip in trips})}: two of each are needed"
         )
-    once, gap, per_byte = _nonnegative(rows / seconds[:, np.newaxis])
+    once, gap, per_byte = nonnegative(rows / seconds[:, np.newaxis], np.ones(len(rows)))
     overhead = min(sending, once / 2)
     return LogGP(once - 2 * overhead, overhead, gap, per_byte, reduce_per_byte)
-
-
-def _nonnegative(rows: np.ndarray) -> list[float]:
-    """Return the numbers >= 0 whose sums over the columns are nearest to 1 in all rows."""
-    kept = list(range(rows.shape[1]))
-    while True:
-        scale = np.abs(rows[:, kept]).max(axis=0)
-        found = np.linalg.lstsq(rows[:, kept] / scale, np.ones(len(rows)), rcond=None)[0] / scale
-        if (found >= 0).all():
-            break
-        del kept[int(np.argmin(found * scale))]
-    numbers = [0.0] * rows.shape[1]
-    for place, number in zip(kept, found.tolist(), strict=True):
-        numbers[place] = number
-    return numbers

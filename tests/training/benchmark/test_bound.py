@@ -47,7 +47,7 @@ def bound(rule: Method, compute: npt.ArrayLike) -> tuple[float, int]:
         compute: seconds, (versions, ranks).
     """
     found = simulate(rule, Workload(np.transpose(compute)), FREE, consensus=False)
-    return round(found.seconds, 6), round(found.throughput / (1 - found.dropped) * found.seconds)
+    return round(found.seconds, 6), round(found.computed * found.seconds)
 
 
 def milliseconds(rule: Method, seeds: range = range(3)) -> float:

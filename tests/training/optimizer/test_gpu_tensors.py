@@ -33,9 +33,7 @@ class Reads(Apart):
 
     count = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
         if func is aten._local_scalar_dense.default and args[0].is_meta:
             self.count += 1

@@ -11,8 +11,8 @@ from wagma.training.strategies.switching import (
     LEAST_STEPS,
     LONGEST,
     Choice,
-    Measured,
-    Pace,
+    MeasuredSteps,
+    ReviewPace,
     choose,
     group_sizes,
     most_gained,
@@ -21,12 +21,12 @@ from wagma.training.strategies.switching import (
 STEPS, SIZE = 60, 4
 
 
-def measured(slow: float, *, waits: bool, factor: float = 1.0) -> Measured:
+def measured(slow: float, *, waits: bool, factor: float = 1.0) -> MeasuredSteps:
     """Steps of a second in which one rank after the other takes `slow` seconds."""
     compute = np.ones((SIZE, STEPS))
     compute[np.arange(STEPS) % SIZE, np.arange(STEPS)] = slow
     seconds = compute.max(axis=0).mean() if waits else compute.mean()
-    return Measured(factor * compute, 0.01, factor * float(seconds) + 0.01, 1 << 20)
+    return MeasuredSteps(factor * compute, 0.01, factor * float(seconds) + 0.01, 1 << 20)
 
 
 def test_it_leaves_for_what_gains_enough() -> None:
@@ -51,22 +51,22 @@ def test_it_returns_when_no_rank_is_slow_any_more() -> None:
 
 def test_it_returns_when_the_prediction_was_wrong() -> None:
     averaging = choose(Choice(), measured(3, waits=True), 10, 0.1)
-    slower = Measured(measured(3, waits=False).compute, 0.01, 3.2, 1 << 20)
+    slower = MeasuredSteps(measured(3, waits=False).compute, 0.01, 3.2, 1 << 20)
     assert choose(averaging, slower, 10, 0.1).group_size is None
     # Hysteresis: 5% are too little for a switch, and enough to stay.
-    some = Measured(slower.compute, 0.01, 3.01 / 1.05, 1 << 20)
+    some = MeasuredSteps(slower.compute, 0.01, 3.01 / 1.05, 1 << 20)
     assert choose(averaging, some, 10, 0.1).group_size == averaging.group_size
 
 
 def test_it_compares_the_steps_that_all_ranks_measured() -> None:
     rows = [[(v, 1000 * (rank + 1), 50, 7) for v in range(rank, 20 + rank)] for rank in range(3)]
-    found = Measured.common(rows, 8)
+    found = MeasuredSteps.common(rows, 8)
     assert found is not None
     assert found.compute.shape == (3, 18)
     assert np.allclose(found.compute[:, 0], [1e-3, 2e-3, 3e-3])
     assert found.communication == pytest.approx(7e-6)
     assert found.seconds == pytest.approx(2e-3 + 57e-6)
-    assert Measured.common([row[: LEAST_STEPS + 1] for row in rows], 8) is None
+    assert MeasuredSteps.common([row[: LEAST_STEPS + 1] for row in rows], 8) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,7 +75,7 @@ def test_no_prediction_exceeds_what_can_be_gained(seed: int) -> None:
     random = np.random.default_rng(seed)
     compute = random.exponential(1.0, (SIZE, STEPS)) * random.random((SIZE, 1))
     wait = compute.max(axis=0) - compute
-    drawn = Measured(compute, 0.3, float(compute.max(axis=0).mean()) + 0.3, 1 << 20)
+    drawn = MeasuredSteps(compute, 0.3, float(compute.max(axis=0).mean()) + 0.3, 1 << 20)
     parts = [np.rint(1e6 * part).astype(int) for part in (compute, wait, np.full_like(wait, 0.3))]
     rows = [[*zip(range(STEPS), *each, strict=True)] for each in zip(*parts, strict=True)]
     most = most_gained(rows)
@@ -85,7 +85,7 @@ def test_no_prediction_exceeds_what_can_be_gained(seed: int) -> None:
 
 
 def test_simulations_are_rare_while_nothing_changes() -> None:
-    pace = Pace(64)
+    pace = ReviewPace(64)
     made = [v for v in range(64, 64 * 200, 64) if pace.simulates(v, 0.2, 0.1)]
     pauses = [after - before for before, after in pairwise(made)]
     assert made[0] == 64
@@ -93,7 +93,7 @@ def test_simulations_are_rare_while_nothing_changes() -> None:
     assert set(pauses[3:]) == {64 * LONGEST}
     now = 64 * 201
     assert not pace.simulates(now, 0.22, 0.1)
-    # It comes at once when more could be gained, and again soon.
+    # A simulation comes at once when more could be gained, and the next one soon after it.
     assert pace.simulates(now, 0.24, 0.1)
     assert [pace.simulates(now + more, 0.24, 0.1) for more in (64, 128)] == [False, True]
     assert not pace.simulates(10**6, 0.09, 0.1)  # nothing to gain

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -27,11 +26,12 @@ from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.switching import (
     LEAST_STEPS,
     Choice,
-    Measured,
-    Pace,
+    MeasuredSteps,
+    ReviewPace,
     choose,
     group_sizes,
     most_gained,
+    preload,
 )
 from wagma.training.strategies.table import Table
 from wagma.training.strategies.times import LATEST, StepTimes
@@ -105,7 +105,7 @@ class Auto(Algorithm):
         self.times = StepTimes(Clock(None))
         self._choice = Choice()
         self._due = self._pause = review_period
-        self._pace = Pace(review_period)
+        self._pace = ReviewPace(review_period)
         self._table: Table | None = None
         self._switches = 0
         self._averages_before_steps = False
@@ -126,7 +126,7 @@ class Auto(Algorithm):
     def attach(self, parameters: FlatParameters, inner: Optimizer) -> None:
         """Create the collectives, and make a first choice by the profile; collective."""
         if self.rank == 0:
-            import_module("wagma.simulate.fitting")  # now, and not while others wait for a review
+            preload()  # now, and not while others wait for a review
         self._inner = inner
         super().attach(parameters, inner)
         if self.profile is not None:
@@ -249,13 +249,13 @@ class Auto(Algorithm):
         chosen: Sequence[float] = ()
         if self.rank == 0:
             layout = self.parameters.layout
-            measured = Measured.common(rows, layout.numel * layout.dtype.itemsize)
+            measured = MeasuredSteps.common(rows, layout.numel * layout.dtype.itemsize)
             made = self._choice if measured is None else self._choose(measured)
             chosen = (made.group_size or 0, made.gain, made.seconds)
         size, gain, seconds, *_ = self._table.share(chosen)[0].tolist()
         return Choice(int(size) or None, gain, seconds)
 
-    def _choose(self, measured: Measured) -> Choice:
+    def _choose(self, measured: MeasuredSteps) -> Choice:
         return choose(self._choice, measured, self._sync_period, self.gain)
 
     def _adopt(self, chosen: Choice) -> None:
@@ -266,7 +266,7 @@ class Auto(Algorithm):
         old = repr(self.active)
         self.reattach(self.parameters)
         self._switches += 1
-        self._pace = Pace(self.review_period)
+        self._pace = ReviewPace(self.review_period)
         if chosen.group_size is None:
             assert self._inner is not None
             share_state(self, self._inner)
@@ -314,7 +314,7 @@ class Auto(Algorithm):
         return f"Auto({plural(self.size, 'rank')}, now {self.active!r})"
 
 
-def _measured(profile: TrainingProfile, size: int) -> Measured:
+def _measured(profile: TrainingProfile, size: int) -> MeasuredSteps:
     """Return the times of a profile; raise ValueError if it is of another number of ranks."""
     if profile.ranks != size:
         raise ValueError(
@@ -325,7 +325,7 @@ def _measured(profile: TrainingProfile, size: int) -> Measured:
         raise ValueError(
             f"profile has {plural(profile.steps, 'step')}: record {LEAST_STEPS} or more"
         )
-    return Measured(
+    return MeasuredSteps(
         np.maximum(profile.input + profile.compute, 1e-6),
         float(np.median(profile.communication)),
         float(profile.durations.mean()),

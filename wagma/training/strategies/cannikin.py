@@ -6,11 +6,9 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
-import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from wagma.collectives import SyncAllreduce
 from wagma.inject.checks import check_count
 from wagma.launch.logs import RankLogger
 from wagma.theory.cannikin import Plan, Planner, make_planner
@@ -24,13 +22,14 @@ from wagma.training.strategies.allreduce import AllreduceSGD
 from wagma.training.strategies.collective import Collective
 from wagma.training.strategies.measurements import (
     NORMS,
+    REMEMBERED,
     Parts,
     StepClock,
     StepNorms,
-    StepTable,
     measured_by,
     squared_norm,
 )
+from wagma.training.strategies.table import Table
 from wagma.units import plural
 
 if TYPE_CHECKING:
@@ -184,11 +183,8 @@ class Cannikin(AllreduceSGD):
                 limits = meeting.exchange(lambda: self.max_batch, last=True)
             self._planner = make_planner(self.size, self.batch_range, limits, self.baseline)
             self._adopt(self._planner.first())
-        ranks = SyncAllreduce(
-            self.comm, np.zeros(StepTable.size_for(self.size, _ROW)), average=False, **self.waits
-        )
-        self._shared, self._table = ranks, StepTable(ranks, _ROW)
-        return (*super().connect(parameters), ranks)
+        self._table = Table(self.comm, self.rank, self.size, _ROW, REMEMBERED, **self.waits)
+        return (*super().connect(parameters), self._table)
 
     # ---- a step ----------------------------------------------------------------------------------
     def _average(
@@ -236,7 +232,7 @@ class Cannikin(AllreduceSGD):
         planner = self._planning
         self.check_open("replan()")
         self._check_none_left()
-        self._shared.hint = "replan() is collective: call it on all ranks after the same step"
+        self._table.hint = "replan() is collective: call it on all ranks after the same step"
         steps = self._table.common(self._clock.steps)
         if len(steps) < _MIN_STEPS:
             self._keep()
@@ -273,7 +269,9 @@ class Cannikin(AllreduceSGD):
 
     def _share(self, steps: list[int]) -> list[list[float]]:
         """Return each rank's measurements of these steps; collective."""
-        return self._table.share([*self._clock.typical(steps), *self._norms.mean(steps)])
+        own = [*self._clock.typical(steps), *self._norms.mean(steps)]
+        rows: list[list[float]] = self._table.share(own).tolist()
+        return rows
 
     def _adopt(self, plan: Plan) -> None:
         """Train with `plan` from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def most_gained(rows: Sequence[Row]) -> float | None:
 
 
 @dataclass
-class Pace:
+class ReviewPace:
     """When a simulation may find a gain: seldom while nothing changes. The same on all ranks.
 
     Attributes:
@@ -53,13 +54,13 @@ class Pace:
         changed = most >= self.seen + KEPT * gain
         if most < gain or (version < self.due and not changed):
             return False
-        self.pause = min(self.period if changed else self.pause, LONGEST * self.period // 2) * 2
+        self.pause = min(2 * (self.period if changed else self.pause), LONGEST * self.period)
         self.due, self.seen = version + self.pause, most
         return True
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredSteps:
     """What the ranks measured in the same steps.
 
     Attributes:
@@ -75,7 +76,7 @@ class Measured:
     model_bytes: int
 
     @classmethod
-    def common(cls, rows: Sequence[Row], model_bytes: int) -> Measured | None:
+    def common(cls, rows: Sequence[Row], model_bytes: int) -> MeasuredSteps | None:
         """Return the steps that all ranks measured; None: they are too few."""
         tables = [{version: parts for version, *parts in row} for row in rows]
         versions = sorted(set.intersection(*map(set, tables)))
@@ -110,7 +111,12 @@ def group_sizes(size: int) -> list[int]:
     return sorted({2, default_group_size(size), size}) if size > 1 else []
 
 
-def choose(now: Choice, measured: Measured, sync_period: int, gain: float) -> Choice:
+def preload() -> None:
+    """Import what `choose` needs."""
+    import_module("wagma.simulate.fitting")
+
+
+def choose(now: Choice, measured: MeasuredSteps, sync_period: int, gain: float) -> Choice:
     """Return what to train with after a review.
 
     From AllreduceSGD to WAGMA if WAGMA's predicted throughput is higher by `gain`. Back if the
