@@ -90,8 +90,8 @@ cdef extern from "_ending.h" nogil:
 cdef extern from "base/process.h" nogil:
     uint32_t process_serial()
 
-cdef extern from "base/mix.h" nogil:
-    uint64_t mix_draw(uint64_t seed, uint64_t t, uint32_t lowest, uint32_t rank)
+cdef extern from "protocol/starter.h" nogil:
+    int starter(uint64_t seed, uint64_t t, uint32_t lowest, int found, int rank)
 
 cdef extern from "kernels/reduce.h" nogil:
     ctypedef struct reduce_kernels:
@@ -224,13 +224,9 @@ def starter_of(members, int64_t version, *, uint64_t seed=0):
         version: version of the collective, at least 0.
         seed: seed of the draws, see `Options`.
     """
-    cdef uint64_t drawn, least = 0
-    cdef uint32_t lowest = members[0], rank
-    cdef int64_t found = -1
+    cdef int rank, found = -1
     for rank in members:
-        drawn = mix_draw(seed, <uint64_t>version + 1, lowest, rank)
-        if found < 0 or drawn < least:
-            found, least = rank, drawn
+        found = starter(seed, <uint64_t>version + 1, members[0], found, rank)
     return found
 
 

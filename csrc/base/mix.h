@@ -12,8 +12,7 @@ static inline uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-/* Quorum "majority": the member with the lowest draw, among those that have not departed, starts
- * version t (counted from 1). `lowest` is the lowest rank of all members. */
+/* Return the draw of a rank for version t of the members of which `lowest` is the lowest rank. */
 static inline uint64_t mix_draw(uint64_t seed, uint64_t t, uint32_t lowest, uint32_t rank) {
     return mix(seed ^ mix(t ^ mix((uint64_t)lowest << 32 | rank)));
 }

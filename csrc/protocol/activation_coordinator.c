@@ -1,7 +1,7 @@
 /* Coordinators: every version has one rank that counts arrivals, and activates the version when its
  * quorum is there and its grace is over. */
-#include "base/mix.h"
 #include "protocol/activation_state.h"
+#include "protocol/starter.h"
 
 static int has(const uint64_t *ranks, int rank) {
     return (int)(ranks[rank / 64] >> (rank % 64) & 1);
@@ -27,17 +27,12 @@ static int quorum_present(const struct activation *a, const struct activation_ve
     const int quorum = a->config.varies ? v->quorum : a->config.quorum;
     if (quorum > 0)
         return present >= (quorum < living ? quorum : living);
+    const uint32_t lowest = (uint32_t)activation_member(scope->members, 0);
     int drawn = -1;
-    uint64_t least = 0;
     for (int i = 0; i < scope->n; i++) {
         const int rank = activation_member(scope->members, i);
-        const uint64_t draw =
-            mix_draw(a->config.seed, (uint64_t)v->version + 1,
-                     (uint32_t)activation_member(scope->members, 0), (uint32_t)rank);
-        if (may_come(a, v, rank) && (drawn < 0 || draw < least)) {
-            drawn = rank;
-            least = draw;
-        }
+        if (may_come(a, v, rank))
+            drawn = starter(a->config.seed, (uint64_t)v->version + 1, lowest, drawn, rank);
     }
     return has(arrived, drawn);
 }

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/mix.h"
+#include "protocol/starter.h"
 #include "protocol/topology.h"
 
 enum round_pc {
@@ -227,16 +227,11 @@ void round_begin_departure(struct round_local *l) {
     l->pc = l->kept ? PC_UNVIEW : PC_DEPART;
 }
 
-uint64_t round_draw(const struct round_context *x, uint64_t t, uint32_t leader, uint32_t rank) {
-    return mix_draw(x->topology.seed, t, leader, rank);
-}
-
-/* Update the member with the lowest draw, of those seen so far, and whether it has arrived. */
+/* Update the member that starts the version, of those seen so far, and whether it has arrived. */
 static void draw(const struct round_context *x, struct round_local *l, const int32_t *members,
                  int here) {
-    const uint32_t q = (uint32_t)members[l->i];
-    if (l->drawn && round_draw(x, l->t, l->leader, (uint32_t)members[l->drawn - 1]) <=
-                        round_draw(x, l->t, l->leader, q))
+    const int found = l->drawn ? members[l->drawn - 1] : -1;
+    if (starter(x->topology.seed, l->t, l->leader, found, members[l->i]) == found)
         return;
     l->drawn = l->i + 1;
     l->drawn_here = (uint32_t)here;

@@ -270,11 +270,6 @@ void round_begin(const struct round_context *context, struct round_local *local,
 void round_begin_reserve(struct round_local *local, uint64_t t);
 void round_begin_departure(struct round_local *local);
 
-/* Return the draw of a rank for a version of quorum 0: the member with the lowest draw, of those
- * that have not departed, starts the version. */
-uint64_t round_draw(const struct round_context *context, uint64_t t, uint32_t leader,
-                    uint32_t rank);
-
 /* One step. `members`: as given to round_begin, from then on. */
 enum round_action round_step(const struct round_context *context, struct round_local *local,
                              const int32_t *members, struct round_input input);

@@ -2,6 +2,7 @@
  * words; check_data.c: of data, check_calls.c: of calls and waits. */
 #include <stdarg.h>
 
+#include "base/mix.h"
 #include "check.h"
 
 void violate(struct round_memory *m, const char *invariant, const char *format, ...) {
@@ -85,7 +86,8 @@ static void check_drawn(struct round_memory *m, int c) {
     for (int k = 0; k < g->count[0][t][m->rank]; k++) {
         const int q = g->members[0][t][m->rank][k];
         const uint16_t in = *cell(m, ROUND_IN, c, k);
-        const uint64_t number = round_draw(&g->context[m->rank], l->t, l->leader, (uint32_t)q);
+        const uint64_t number =
+            mix_draw(g->context[m->rank].topology.seed, l->t, l->leader, (uint32_t)q);
         const int fresh = in != 0xFFFF && (int)round_version(decode(in)) == t;
         if (number > least || (!fresh && is_past(m, q, t)))
             continue;

@@ -1,4 +1,5 @@
 /* Invariants of calls and waits: what a call returns with, whom it waits for, what is left. */
+#include "base/mix.h"
 #include "check.h"
 
 void check_lookup(struct round_memory *m) {
@@ -109,7 +110,8 @@ static int starter_is_present(const struct round_memory *m) {
     int present = 0;
     for (int k = 0; k < (int)l->members; k++) {
         const int q = g->members[0][l->t][m->rank][k];
-        const uint64_t number = round_draw(&g->context[m->rank], l->t, l->leader, (uint32_t)q);
+        const uint64_t number =
+            mix_draw(g->context[m->rank].topology.seed, l->t, l->leader, (uint32_t)q);
         if (number > least || is_past(m, q, (int)l->t))
             continue;
         least = number;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/starter.h"
 #include "shm/avoiding/executor.h"
 
 int grace_create(struct grace *g, const wagma_segment *s) {
@@ -98,24 +99,22 @@ static int compare_times(const void *a, const void *b) {
 uint64_t grace_deadline(struct grace *g, const struct wagma_handle *h) {
     const wagma_segment *s = handle_segment(h);
     const struct round_local *l = &avoiding_of(h)->local;
-    const uint64_t t = l->t;
-    uint64_t least = UINT64_MAX, starter = 0; /* of "majority": the smallest number, its arrival */
-    int present = 0;
+    const uint64_t t = l->t, seed = avoiding_of(h)->context.topology.seed;
+    uint64_t started = 0; /* "majority": arrival of the starter */
+    int present = 0, drawn = -1;
     for (int i = 0; i < h->call.n; i++) {
         const int r = h->call.members[i];
         if (newest(s, r) != t)
             continue;
         /* relaxed: ordered by the acquire in newest() */
         g->times[present] = atomic_load_explicit(arrival(s, r, t), memory_order_relaxed);
-        const uint64_t number = round_draw(&avoiding_of(h)->context, t, l->leader, (uint32_t)r);
-        if (number <= least) {
-            least = number;
-            starter = g->times[present];
-        }
+        drawn = starter(seed, t, l->leader, drawn, r);
+        if (drawn == r)
+            started = g->times[present];
         present++;
     }
     if (h->quorum == WAGMA_QUORUM_MAJORITY)
-        return starter + grace_value(g);
+        return started + grace_value(g);
     qsort(g->times, (size_t)present, sizeof *g->times, compare_times);
     const int quorum = h->quorum < present ? h->quorum : present;
     return g->times[quorum - 1] + grace_value(g);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "protocol/starter.h"
 #include "shm/avoiding/executor.h"
 
 static uint64_t publication(const wagma_segment *s, int r) {
@@ -60,18 +61,14 @@ static uint64_t progress(const wagma_segment *s, int r) {
 }
 
 /* The member that starts the version, of those that have not departed or gone past it. */
-static int starter(const wagma_handle *h) {
+static int starter_left(const wagma_handle *h) {
     const struct avoiding_executor *e = h->state;
     const struct round_local *l = &e->local;
-    uint64_t least = UINT64_MAX;
     int found = -1;
     for (int i = 0; i < h->call.n; i++) {
         const int r = h->call.members[i];
-        const uint64_t number = round_draw(&e->context, l->t, l->leader, (uint32_t)r);
-        if (progress(handle_segment(h), r) > l->t || number > least)
-            continue;
-        least = number;
-        found = r;
+        if (progress(handle_segment(h), r) <= l->t)
+            found = starter(e->context.topology.seed, l->t, l->leader, found, r);
     }
     return found;
 }
@@ -102,7 +99,7 @@ static int stall(wagma_handle *h, enum round_why why) {
     }
     int needed = missing;
     if (in_group && !h->call.sync && h->quorum == WAGMA_QUORUM_MAJORITY) {
-        const int drawn = starter(h);
+        const int drawn = starter_left(h);
         if (drawn < 0 || progress(s, drawn) >= t) /* it came meanwhile */
             return handle_interrupted(h, phase(h, why));
         e->missing[0] = drawn;
