@@ -36,10 +36,10 @@ def fitted(nominal: Network, ranks: int, calls: Mapping[int, tuple[int, float]])
 
 
 def nonnegative(rows: Floats, values: Floats) -> list[float]:
-    """Return numbers >= 0 whose sums over the columns of `rows` are near to `values`.
+    """Return the factors >= 0 of the columns of `rows` whose sum is near to `values`.
 
-    Least squares; while one is negative, the most negative one becomes 0. With two columns, no
-    element and no value of which is negative, no other numbers are nearer.
+    Fits by least squares; while a factor is negative, the most negative one becomes 0. Of two
+    columns without negative elements, and values >= 0, the sum is the nearest one.
     """
     kept = list(range(rows.shape[1]))
     while True:

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from wagma.cli import Ended, main
 from wagma.collectives import tuning
 from wagma.collectives.tuning import Schedule
 from wagma.simulate import Network
+from wagma.simulate.fitting import nonnegative
 from wagma.simulate.tuned import network
 from wagma.tune import loggp
 from wagma.tune.loggp import RoundTrip
@@ -45,6 +47,16 @@ def test_no_number_of_messages_is_negative() -> None:
     assert found.gap == 0
     assert found.latency == 0 and 0.5e-5 < 2 * found.overhead <= 1e-5
     assert found.gap_per_byte == pytest.approx(1e-10, rel=0.1)
+
+
+def test_of_two_columns_the_fit_is_the_nearest_one() -> None:
+    rng, bounded = np.random.default_rng(1), 0
+    for _ in range(100):
+        rows, values = rng.random((3, 2)), rng.random(3)
+        factors, _ = nnls(rows, values)
+        assert nonnegative(rows, values) == pytest.approx(factors, abs=1e-9)
+        bounded += int((factors == 0).any())
+    assert bounded > 10
 
 
 def test_one_size_does_not_tell_the_numbers_apart() -> None:
