@@ -56,8 +56,9 @@ def _add_osu(parser: argparse.ArgumentParser, kind: str, defaults: Kind) -> None
         "--message-size",
         type=reader(values.limits),
         metavar="[MIN:]MAX",
-        help="smallest and largest array; doubled from MIN on, as long as MAX is not exceeded; "
-        f"MIN: and MAX alone will do, too (default: {smallest}, {defaults.largest})",
+        help="smallest and largest array, in bytes or as in 64KiB:1MiB; doubled from MIN on, as "
+        "long as MAX is not exceeded; MIN: and MAX alone will do, too (default: "
+        f"{smallest}, {defaults.largest})",
     )
     add(
         "-i",
@@ -166,13 +167,14 @@ def _add_wagma(parser: argparse.ArgumentParser, defaults: Kind) -> None:
         "--grace",
         type=reader(_grace),
         metavar="TIME",
-        help="how long a reduction waits for late ranks once its quorum is there (default: auto)",
+        help="how long a reduction waits for late ranks once its quorum is there, such as 500us "
+        "(default: auto)",
     )
     add(
         "--timeout",
         type=reader(parse_seconds),
         metavar="TIME",
-        help="how long a wait may last before it is an error",
+        help="how long a wait may last before it is an error, such as 30s (default: for ever)",
     )
 
 
@@ -230,7 +232,13 @@ def _add_measurement(parser: argparse.ArgumentParser, kind: str, defaults: Kind)
             default="auto",
             help="where the loop around the calls runs (default: auto: in C for small arrays)",
         )
-    add("--seed", type=integer(0), default=1, metavar="N", help="(default: %(default)s)")
+    add(
+        "--seed",
+        type=integer(0),
+        default=1,
+        metavar="N",
+        help="of the order of what is measured, and of arrivals (default: %(default)s)",
+    )
     add("--samples", metavar="FILE", help="write every rank's times to FILE (.npz)")
     add(
         "--corrupt",

@@ -44,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("table", table),
     ):
         sub = kinds.add_parser(kind, help=module.SUMMARY, description=module.__doc__)
-        sub.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(sub)
         sub.set_defaults(run=module.run, parser=sub)
 

@@ -10,12 +10,13 @@ import argparse
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from wagma.launch.environment import launched_rank
 from wagma.launch.output import print_anything
@@ -45,8 +46,22 @@ class Ended(SystemExit):
         self.said = said
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help that keeps a text of several lines as it is, and names with hyphens in one piece."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = text if "\n" in text.strip() else textwrap.fill(text, width)
+        return super()._fill_text(lines, width, indent)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose help and errors appear once, and not once per rank."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Help, **options})
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
         if launched_rank(os.environ) == 0:
@@ -88,7 +103,6 @@ def build_parser(command: str | None = None) -> Parser:
             commands.add_parser(name, help=f"cannot be imported: {error}".replace("%", "%%"))
             continue
         one = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
-        one.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(one)
         one.set_defaults(run=module.run, parser=one)
     return parser

@@ -19,11 +19,12 @@ _BYTES = {
 }
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 MOST_SECONDS = 1e6
+MOST_BYTES = 1 << 50  # more than one machine has
 NONE = "\N{EN DASH}"  # where there is no value
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes, >= 0, of a text such as 4096, 64KiB, 1.5GiB or 64k.
+    """Return the bytes, 0 to 1 PiB, of a text such as 4096, 64KiB, 1.5GiB or 64k.
 
     KiB, MiB, GiB, TiB and K, M, G, T are powers of 1024; KB, MB, GB, TB are powers of 1000.
     """
@@ -34,6 +35,8 @@ def parse_size(text: str) -> int:
     value = number * factor
     if not value >= 0 or value != int(value):
         raise ValueError(f"{text!r} is no whole number of bytes from 0")
+    if value > MOST_BYTES:
+        raise ValueError(f"{text!r} is out of range: write at most {size_text(MOST_BYTES)}")
     return int(value)
 
 

@@ -268,7 +268,9 @@ def _show(
             parser.error(f"argument --{option}: nothing is trained with --from; leave it out")
     try:
         result = stored(arguments.source)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        parser.error(f"argument --from: {arguments.source} cannot be read: {error.strerror}")
+    except ValueError as error:
         parser.error(f"argument --from: {arguments.source}: {error}")
     try:
         check_writable(arguments)

@@ -120,6 +120,10 @@ def test_trainings_are_compared_with_what_was_measured() -> None:
         (("--json", "/nowhere/rows.json"), "/nowhere"),
         (("--measured", __file__), "test_command.py: broken JSON at line 1"),
         (("--profile", "/nowhere/profile.json"), "/nowhere/profile.json cannot be read"),
+        (("--imbalance", "trace:/nowhere/d.csv"), "/nowhere/d.csv cannot be read: No such file"),
+        (("--versions", f"{10**13}"), "4 ranks with 10,000,000,000,000 versions do not fit"),
+        (("--bytes", "1e99"), "argument --bytes: '1e99' is out of range"),
+        (("--markdown",), "argument --markdown: the table is that of --measured"),
     ],
 )
 def test_what_is_wrong_is_told(

@@ -1,5 +1,6 @@
 """The command line as a whole: which commands there are, and which of them are imported."""
 
+import argparse
 import os
 import re
 import shlex
@@ -29,6 +30,20 @@ def test_help_lists_commands_with_what_they_do(capsys: pytest.CaptureFixture[str
     for name in COMMANDS:
         assert re.search(rf"\n    {name}\s", text)
     assert "examine this machine and this launch" in text
+
+
+def test_help_keeps_names_whole_and_describes_every_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Names of methods have hyphens, at which argparse breaks lines."""
+    assert not re.search(r"\w-\n +\w", help_of(capsys, "bench", "training"))
+    parsers = [cli.build_parser()]
+    for parser in parsers:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+            else:
+                assert action.help, (parser.prog, action)
 
 
 def test_a_command_imports_no_other() -> None:

@@ -38,6 +38,12 @@ def test_sizes_are_whole_numbers(text: str) -> None:
         parse_size(text)
 
 
+def test_a_size_has_a_limit() -> None:
+    assert parse_size("1024TiB") == 1 << 50
+    with pytest.raises(ValueError, match="'1025 TiB' is out of range: write at most 1024 TiB"):
+        parse_size("1025 TiB")
+
+
 def test_size_texts() -> None:
     assert [size_text(n) for n in (0, 1023, 1024, 100 * MIB, 3 * GIB // 2)] == [
         *("0 B", "1023 B", "1 KiB", "100 MiB", "1.5 GiB")

@@ -70,7 +70,10 @@ def load(path: str | os.PathLike[str]) -> TrainingProfile:
     try:
         content = json.loads(Path(path).read_bytes())
     except json.JSONDecodeError as error:
-        raise ProfileError(f"{path}:{error.lineno}: is no JSON: {error.msg}") from None
+        raise ProfileError(
+            f"{path}:{error.lineno}: is no JSON: {error.msg}; name a whole file that "
+            "wagma.Profile wrote"
+        ) from None
     except UnicodeDecodeError:
         raise ProfileError(f"{path} is no text: name a file that wagma.Profile wrote") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

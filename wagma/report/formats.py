@@ -73,8 +73,9 @@ def check_schema(content: Any, package: str, name: str) -> None:
     error = best_match(Draft202012Validator(schema).iter_errors(content))
     if error is not None:
         message = error.message if len(error.message) < 200 else f"{error.message[:200]}..."
+        where = "it" if error.json_path == "$" else error.json_path
         raise FormatError(
-            f"{error.json_path} is not as {name} says: {message}; was the file edited, or written "
+            f"{where} is not as {name} says: {message}; was the file edited, or written "
             "by another version of wagma?"
         )
     if any(abs(number) > LARGEST for number in _numbers(content)):

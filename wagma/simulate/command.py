@@ -144,6 +144,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
     if launched_rank(os.environ) != 0:
         return 0
+    if arguments.markdown and not arguments.measured:
+        parser.error("argument --markdown: the table is that of --measured: give it, or leave this")
     if arguments.plots and (said := missing("matplotlib")):
         parser.error(said)
     try:
@@ -155,9 +157,14 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error(str(error))
     except OSError as error:
         read = [arguments.network, arguments.profile, *(arguments.measured or ())]
-        reads = error.filename in map(str, read)
+        reads = error.filename in map(str, read) or f":{error.filename}" in arguments.imbalance
         what = "read" if reads else "written"
         parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
+    except MemoryError:
+        parser.error(
+            f"{max(arguments.ranks):,} ranks with {arguments.versions:,} versions do not fit into "
+            "memory: give a lower --ranks or --versions"
+        )
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -40,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Prints the mistakes in batch scripts, each with its line and its remedy. The "
         "exit status is 1 if there are any, and 2 if a file cannot be read.",
     )
-    lint.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    lint.add_argument("files", type=Path, nargs="+", metavar="FILE", help="batch script")
     lint.add_argument(
         "--checkpoint-seconds",
         type=reader(_seconds),
         metavar="SECONDS",
-        help="how long a checkpoint takes (default: what a comment in the script says, such as "
+        help="seconds that a checkpoint takes (default: what a comment in the script says, such as "
         "'# checkpoint-seconds: 90')",
     )
     lint.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="explain what a script would run where, and what happens at its time limit",
         description="Says what a batch script would run where. Slurm is not asked.",
     )
-    explain.add_argument("file", type=Path, metavar="FILE")
+    explain.add_argument("file", type=Path, metavar="FILE", help="batch script")
     explain.set_defaults(run=_explain, parser=explain)
 
 
@@ -70,7 +70,7 @@ def _add_init(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     add = init.add_argument
     add("template", nargs="?", default="train-cpu", choices=names(), help="(default: train-cpu)")
     add("-o", "--output", type=Path, metavar="FILE", help="(default: TEMPLATE.sbatch)")
-    add("--nodes", type=integer(1), metavar="N")
+    add("--nodes", type=integer(1), metavar="N", help="(default: the template's)")
     add("--tasks-per-node", type=integer(1), metavar="N", help="ranks per node")
     add("--cpus-per-task", type=integer(1), metavar="N", help="cores per rank")
     add("--gpus-per-task", type=integer(1), metavar="N", help="GPUs per rank (train-gpu alone)")
@@ -79,12 +79,12 @@ def _add_init(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--signal-seconds",
         type=integer(1),
         metavar="N",
-        help="how long before the limit the signal comes",
+        help="seconds before the limit at which the signal comes",
     )
     add("--array", metavar="TASKS", help="tasks of a job array, such as 0-9 or 0-99%%8")
     add("--name", metavar="NAME", help="name of the job, and of its folder of checkpoints")
-    add("--partition", metavar="NAME")
-    add("--account", metavar="NAME")
+    add("--partition", metavar="NAME", help="of the job (default: the site's)")
+    add("--account", metavar="NAME", help="that pays for the job (default: yours)")
     add("--mpi", choices=MPIS, default="mpich", help="(default: mpich)")
     add("--launcher", choices=LAUNCHERS, default="srun", help="(default: srun)")
     add(
