@@ -68,6 +68,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except OSError as error:
         what = "written" if error.filename == str(arguments.json) else "read"
         parser.error(f"{error.filename} cannot be {what}: {error.strerror}")
+    except MemoryError:
+        parser.error(f"--ranks {arguments.ranks}: so many do not fit into memory: give a lower one")
 
 
 def _advise(arguments: argparse.Namespace) -> int:

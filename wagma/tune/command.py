@@ -163,7 +163,8 @@ def _check_first(settings: Settings, progress: str) -> Path | None:
     """Return the file that rank 0 writes; None: no file.
 
     Raises:
-        ValueError: there can be no bar, or no home directory is known.
+        ValueError: there can be no bar, no home directory is known, or --file names a file that
+            `wagma tune` did not write.
         OSError: the file cannot be written.
     """
     from wagma.collectives import tuning
@@ -173,9 +174,17 @@ def _check_first(settings: Settings, progress: str) -> Path | None:
     if settings.dry_run:
         return None
     try:
-        return _writable(settings.file or tuning.cache_file())
+        file = _writable(settings.file or tuning.cache_file())
     except RuntimeError as error:
         raise ValueError(f"{error} choose a --file, or --dry-run") from error
+    if settings.file is not None:
+        try:
+            tuning.read(file, "")
+        except ValueError as error:
+            raise ValueError(
+                f"--file {file} is not of wagma tune: {error}; choose another, or remove this one"
+            ) from error
+    return file
 
 
 def _writable(file: Path) -> Path:

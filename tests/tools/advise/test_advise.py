@@ -162,6 +162,7 @@ def test_command_takes_measured_messages(
     [
         (5, [], "10 or more"),
         (40, ["--ranks", "1"], "--ranks"),
+        (40, ["--ranks", f"{10**14}"], f"--ranks {10**14}: so many do not fit"),
         (40, ["--json", "/nowhere/advice.json"], "/nowhere/advice.json cannot be written"),
     ],
 )

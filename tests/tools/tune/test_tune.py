@@ -92,8 +92,16 @@ def test_a_file_that_cannot_be_written_is_refused_on_all_ranks(
     comm: MPI.Intracomm, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = comm.bcast(folder)
-    with pytest.raises(Ended) as end:
-        main(["tune", "--time", "1ms", "--largest", "64KiB", "--file", str(folder)])
-    assert end.value.code == 2
+    other = folder / "notes.txt"
     if comm.rank == 0:
-        assert f"cannot write {folder}" in capsys.readouterr().err
+        other.write_text("mine")
+    for file, said in (
+        (folder, f"cannot write {folder}"),
+        (other, f"--file {other} is not of wagma tune: Exp"),
+    ):
+        with pytest.raises(Ended) as end:
+            main(["tune", "--time", "1ms", "--largest", "64KiB", "--file", str(file)])
+        assert end.value.code == 2
+        if comm.rank == 0:
+            assert said in capsys.readouterr().err
+            assert other.read_text() == "mine"
