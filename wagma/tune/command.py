@@ -4,7 +4,7 @@ Handles over messages (transport="mpi") exchange small arrays in few messages an
 parts, cut into chunks. Up to which size, and how large the chunks are best, depends on the MPI, on
 the number of ranks and on the machine. All of it is tried out with the ranks of this run, and
 written to the user's cache, where handles of as many ranks, with the same MPI and processor, find
-it. docs/schedules.md says what is compared. LogGP's numbers of a message go to the same file, with
+it. docs/tune.md says what is compared. LogGP's numbers of a message go to the same file, with
 which `wagma simulate` and `wagma advise` predict: --network FILE.
 
     mpiexec -n 4 python -m wagma tune

@@ -19,9 +19,7 @@ from documents import DOCS, FENCE, ROOT, all_blocks, pages
 from wagma.cli import COMMANDS, Ended, build_parser
 from wagma.slurm.shell import Command, parse
 
-LINES, PROTOCOL_LINES = 150, 250
-PROTOCOLS = {"activation", "quorum-all-protocol", "neighbors", "round-protocol", "schedules"}
-PROTOCOLS |= {"round-protocol-checks"}
+LINES = 150
 
 README, PAGES, TRAINING, MIGRATING, COLLECTIVES, TESTING, TIMELINE = (
     "tests/tools/documents/test_readme.py",
@@ -66,8 +64,7 @@ named = pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 
 @named
 def test_a_page_is_short(page: Path) -> None:
-    most = PROTOCOL_LINES if page.stem in PROTOCOLS else LINES
-    assert len(page.read_text().splitlines()) <= most
+    assert len(page.read_text().splitlines()) <= LINES
 
 
 @named
