@@ -218,7 +218,8 @@ build/libwagma_device_sim.so: $(SIMULATED) $(wildcard tests/engine/device_sim*.h
 $(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_sim.so
 
 # A CUDA in host memory: libraries with the names of the true ones, which tests load before.
-FAKE := $(wildcard tests/engine/cuda_fake/*.h) csrc/device/cuda/driver.h tests/engine/cuda_on_host.h
+FAKE := $(wildcard tests/engine/cuda_fake/*.h csrc/device/cuda/*.h) csrc/device/device.h \
+    tests/engine/cuda_on_host.h
 define fake-rules
 build/$(1)/fake/libnvrtc.so.13: tests/engine/cuda_fake/nvrtc.c build/$(1)/fake/libcuda.so.1
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -fPIC -shared -Wl,-soname,$$(@F) $$^ -o $$@

@@ -20,7 +20,7 @@ cdef class Device:
         gpu: number of the GPU, as CUDA counts in this process.
 
     Raises:
-        DeviceError: the GPU, its driver or NVRTC is not available.
+        DeviceError: the GPU or its driver is not available.
     """
     cdef wagma_device *device
     cdef void *ordering      # event of `order`
@@ -68,7 +68,7 @@ cdef class Device:
                 status = calls.export(self.device, self.offered, &record)
         if status != WAGMA_OK:
             raise _error(status, "device")
-        return [record.words[i] for i in range(16)]
+        return [record.words[i] for i in range(DEVICE_RECORD_WORDS)]
 
     def reach(self, words):
         """Open what another rank offers, and close it again.
@@ -83,7 +83,7 @@ cdef class Device:
         cdef device_record record
         cdef void *memory = NULL
         cdef int status
-        for i in range(16):
+        for i in range(DEVICE_RECORD_WORDS):
             record.words[i] = words[i]
         with nogil:
             status = calls.open(self.device, &record, &memory)

@@ -9,8 +9,11 @@ cdef extern from "messages/transport.h" nogil:
         int size
 
 cdef extern from "device/device.h" nogil:
+    enum:
+        DEVICE_RECORD_WORDS
+
     ctypedef struct device_record:
-        uint64_t words[16]
+        uint64_t words[DEVICE_RECORD_WORDS]
 
     ctypedef enum wagma_dtype:
         WAGMA_F32

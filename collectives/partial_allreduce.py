@@ -63,7 +63,7 @@ class PartialAllreduce(_engine.Handle, metaclass=CollectiveMeta):
         TransportError: a call of MPI failed.
         ImportError: transport="mpi" was not built for the MPI that is loaded; the message has the
             command.
-        DeviceError: the GPU, its driver or NVRTC is not available.
+        DeviceError: the GPU, its driver or, for "direct" memory, NVRTC is not available.
         NotImplementedError: `comm` is None or "auto", and a launcher such as torchrun started ranks
             on several nodes: start them with mpiexec and pass MPI.COMM_WORLD, or start one job per
             node.

@@ -19,9 +19,11 @@
 
 #include "include/wagma.h"
 
+enum { DEVICE_RECORD_WORDS = 16 };
+
 /* What one process needs to open memory of another. It lies in memory that ranks share. */
 typedef struct device_record {
-    uint64_t words[16];
+    uint64_t words[DEVICE_RECORD_WORDS];
 } device_record;
 
 typedef struct device_calls {
@@ -68,7 +70,8 @@ typedef struct device_calls {
     int (*copy)(wagma_device *d, void *stream, void *out, const void *in, size_t bytes);
     /* Queues a sum as reduce_kernels.sum (kernels/reduce.h), with the same bits. The arrays in[]
      * and weights[] may change when it returns. n may be any number: memory that a sum of many
-     * arrays takes beside them is the device's own, and free behind the sum (WAGMA_ENOMEM). */
+     * arrays takes beside them is the device's own, and free behind the sum (WAGMA_ENOMEM). The
+     * first sum may compile the kernels, for seconds; one of no elements does nothing else. */
     int (*sum)(wagma_device *d, void *stream, wagma_dtype dtype, void *out, const void *const *in,
                const double *weights, int n, double divisor, size_t count);
 } device_calls;

@@ -107,10 +107,8 @@ typedef struct wagma_device wagma_device;
 
 /* Opens GPU `ordinal`, as CUDA counts in this process. `library`: NULL, or the path of a library
  * that makes other devices, and stays loaded. Each call makes a device of its own: one per rank.
- * The first one on a machine compiles the kernels by NVRTC (libnvrtc.so), a second; they are kept
- * in the user's cache folder. Call it in the process that uses the device; a forked child cannot.
- * WAGMA_EINVAL: there is no such GPU. WAGMA_ESYS: the driver or NVRTC is missing, or refuses. The
- * caller owns the device. */
+ * Call it in the process that uses the device; a forked child cannot. WAGMA_EINVAL: there is no
+ * such GPU. WAGMA_ESYS: the driver is missing, or refuses. The caller owns the device. */
 WAGMA_API int wagma_device_open(const char *library, int ordinal, wagma_device **device);
 
 /* Frees the device, after all that was made with it. NULL is allowed. */
@@ -125,8 +123,10 @@ WAGMA_API void wagma_device_close(wagma_device *device);
  * produced: wagma_test() or wagma_wait() of a posted call do. There is no wagma_shared_array().
  *
  * DEVICE: ranks open each other's memory; graphs are refused. With quorum "all" no rank is late,
- * and arrays are reduced out of place, too. STAGED: the engine copies arrays to the host and back,
- * where contributions and results are. All else is as with memory HOST, to the bit.
+ * and arrays are reduced out of place, too. The first such handle on a machine compiles the kernels
+ * by NVRTC (libnvrtc.so), a second; they are kept in the user's cache folder. STAGED: the engine
+ * copies arrays to the host and back, where contributions and results are. All else is as with
+ * memory HOST, to the bit.
  *
  * The caller frees the stream after the handle, and the device after the segment. DEVICE:
  * wagma_close() waits for the caller's stream (if `timeout`, an interrupt or wagma_fail() ends that

@@ -2,6 +2,7 @@
 /* short run: c asan */
 /* needs a C++ compiler */
 #include "check.h"
+#include "device_stage.h"
 #include "expect.h"
 #include "found_fake.h"
 #include "place.h"
@@ -44,10 +45,13 @@ static void test_refused(void) {
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static int opens(void) {
+static int has_kernels(void) {
     wagma_device *d;
-    const int status = wagma_device_open(NULL, 0, &d);
+    int status = wagma_device_open(NULL, 0, &d);
+    for (int i = 0; i < 2 && status == WAGMA_OK; i++) /* a sum of no elements */
+        status = d->calls->sum(d, NULL, WAGMA_F32, NULL, NULL, NULL, 0, 1, 0);
     wagma_device_close(d);
+    expect_nothing_left();
     return status == WAGMA_OK;
 }
 
@@ -58,23 +62,25 @@ static void test_cache(void) {
     CHECK(mkdtemp(folder), "no folder");
     setenv("XDG_CACHE_HOME", folder, 1);
     for (int i = 0; i < 3; i++)
-        EXPECT(opens() && fake->compiled == before + 1, "%d programs", fake->compiled - before);
+        EXPECT(has_kernels() && fake->compiled == before + 1, "%d programs",
+               fake->compiled - before);
     fake->arch = 80;
     fake->newest = 86;
-    EXPECT(opens() && fake->compiled == before + 2, "PTX for another GPU");
-    EXPECT(opens() && fake->compiled == before + 2, "PTX is kept");
+    EXPECT(has_kernels() && fake->compiled == before + 2, "PTX for another GPU");
+    EXPECT(has_kernels() && fake->compiled == before + 2, "PTX is kept");
     fake->arch = fake->newest = 90;
     snprintf(command, sizeof command, "echo damaged | tee %s/wagma/*", folder);
     CHECK(system(command) == 0, "%s", command);
-    EXPECT(opens() && fake->compiled == before + 3, "what is damaged");
-    EXPECT(opens() && fake->compiled == before + 3, "and is replaced");
+    EXPECT(has_kernels() && fake->compiled == before + 3, "what is damaged");
+    EXPECT(has_kernels() && fake->compiled == before + 3, "and is replaced");
     snprintf(command, sizeof command, "echo longer | tee -a %s/wagma/*", folder);
     CHECK(system(command) == 0, "%s", command);
-    EXPECT(opens() && fake->compiled == before + 4, "what is damaged, and the driver may take");
+    EXPECT(has_kernels() && fake->compiled == before + 4,
+           "what is damaged, and the driver may take");
     for (int nth = 1; nth == 1 || fake->fails == 0; nth++) {
         fake->fails = nth;
-        const int is_open = opens();
-        EXPECT(is_open || strncmp(fake->failed, "cuModule", 8) != 0, "%s, of what is kept",
+        const int has = has_kernels();
+        EXPECT(has || strncmp(fake->failed, "cuModule", 8) != 0, "%s, of what is kept",
                fake->failed);
     }
     fake->fails = 0;
@@ -84,24 +90,65 @@ static void test_cache(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
-/* In a process that has not loaded NVRTC yet. */
-static void test_nvrtc_is_newer_than_the_driver(void) {
-    int status;
-    const pid_t child = fork();
-    if (child == 0) {
-        fake->driver = 12040;
-        expect_no_device(0, "NVRTC is of CUDA 13.0, the driver of CUDA 12.4");
-        EXPECT(strstr(wagma_last_error(), "nvidia-cuda-nvrtc-cu12"), "%s", wagma_last_error());
-        _exit(expectations_failed());
+/* In a process that has not loaded NVRTC yet. Only sums on devices need it: not staged arrays. */
+static void without_nvrtc(void) {
+    wagma_options options = options_of(2, 2, 1, COUNT);
+    wagma_outcome o;
+    stage s;
+    fake->driver = 12040;
+    EXPECT(!has_kernels(), "an NVRTC that is too new compiles");
+    EXPECT(strstr(wagma_last_error(), "NVRTC is of CUDA 13.0, the driver of CUDA 12.4") &&
+               strstr(wagma_last_error(), "nvidia-cuda-nvrtc-cu12"),
+           "%s", wagma_last_error());
+    options.memory = WAGMA_MEMORY_STAGED;
+    EXPECT(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    for (int r = 0; r < 2 && expectations_failed() == 0; r++) {
+        put(r, s.x[r], 0);
+        EXPECT(wagma_allreduce(s.cast.handle[r], s.x[r], 1, &o) == WAGMA_OK, "%s",
+               wagma_last_error());
+        expect_outcome(&s, r, s.x[r], &o);
     }
-    CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
+    stage_close(&s);
+    expect_nothing_left();
+}
+
+/* A handle of a device begins with what its sums need: all ranks are told. */
+static void direct_without_nvrtc(void) {
+    wagma_options options = options_of(1, 1, 1, COUNT);
+    wagma_segment *segment;
+    wagma_handle *h;
+    fake->driver = 12040;
+    options.memory = WAGMA_MEMORY_DEVICE;
+    places_begin(1, 1, BYTES);
+    EXPECT(wagma_segment_create(&options, NULL, &segment) == WAGMA_OK, "%s", wagma_last_error());
+    void *x = place_new(place_of(0), BYTES);
+    EXPECT(place_join(segment, NULL, 0, x, NULL, &h) == WAGMA_ESYS &&
+               strstr(wagma_last_error(), "NVRTC is of CUDA 13.0"),
+           "%s", wagma_last_error());
+    place_free(place_of(0), x);
+    wagma_segment_close(segment);
+    places_end();
+    expect_nothing_left();
+}
+
+static void test_without_nvrtc(void) {
+    void (*const plays[])(void) = {without_nvrtc, direct_without_nvrtc};
+    int status;
+    for (int k = 0; k < 2; k++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            plays[k]();
+            _exit(expectations_failed());
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "%d: %#x", k, status);
+    }
 }
 
 int main(void) {
     places_use_cuda();
     find_fake();
     if (fake) { /* of true GPUs there is no telling what is refused */
-        RUN(test_nvrtc_is_newer_than_the_driver);
+        RUN(test_without_nvrtc);
         RUN(test_refused);
         RUN(test_cache);
     }

@@ -225,11 +225,13 @@ def gpu() -> Gpu:
 
 
 def _device() -> tuple[str, str]:
-    """Return the name of the first GPU, and why the engine cannot open it."""
+    """Return the name of the first GPU, and why the engine cannot use it."""
     try:
         from wagma.collectives._engine import Device
 
-        return Device(0).name, ""
+        device = Device(0)
+        device.time_sums("float32", 1, 1, 1)  # compiles the kernels
+        return device.name, ""
     except Exception as caught:  # the engine is missing, too
         return "", one_line(caught)
 

@@ -109,17 +109,12 @@ static int begin(struct cuda_device *d) {
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    status = cuda_kernels_begin(d);
-    if (status != WAGMA_OK)
-        return cuda_leave(status);
     status = cuda_work_begin(d);
     if (status == WAGMA_OK) {
         status = cuda_sharing_begin(d);
         if (status != WAGMA_OK)
             cuda_work_end(d);
     }
-    if (status != WAGMA_OK)
-        cuda_kernels_end(d);
     return cuda_leave(status);
 }
 

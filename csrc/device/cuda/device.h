@@ -25,7 +25,7 @@ struct cuda_device {
     int by_descriptor;  /* 0: memory is shared by CUDA IPC */
     size_t granularity; /* of memory */
     CUevent waited;     /* of synchronise() */
-    CUmodule module;
+    CUmodule module;    /* the kernels; NULL: not loaded yet */
     CUfunction kernel[CUDA_DTYPES];
 };
 
@@ -63,7 +63,8 @@ int cuda_pin(wagma_device *device, void *memory, size_t bytes);
 void cuda_unpin(wagma_device *device, void *memory);
 
 /* -- kernels.c --------------------------------------------------------------------------------- */
-/* Load the kernels, which are compiled if they were not before. WAGMA_OK or an error. */
+/* Load the kernels, unless they are; they are compiled if they were not before. WAGMA_OK or an
+ * error. */
 int cuda_kernels_begin(struct cuda_device *d);
 void cuda_kernels_end(struct cuda_device *d);
 

@@ -63,6 +63,8 @@ static int load_compiled(struct cuda_device *d, const char *name) {
 
 int cuda_kernels_begin(struct cuda_device *d) {
     char name[64];
+    if (d->module)
+        return WAGMA_OK;
     name_code(d, name, sizeof name);
     if (load_kept(d, name))
         return WAGMA_OK;
@@ -71,5 +73,7 @@ int cuda_kernels_begin(struct cuda_device *d) {
 }
 
 void cuda_kernels_end(struct cuda_device *d) {
-    (void)driver.cuModuleUnload(d->module);
+    if (d->module)
+        (void)driver.cuModuleUnload(d->module);
+    d->module = NULL;
 }

@@ -134,7 +134,8 @@ static int sum(wagma_device *device, void *stream, wagma_dtype dtype, void *out,
     int status = cuda_enter(d);
     if (status != WAGMA_OK)
         return status;
-    if (bytes > 0)
+    status = cuda_kernels_begin(d);
+    if (status == WAGMA_OK && bytes > 0)
         status =
             cuda_check(d, driver.cuMemAllocAsync(&scratch, bytes, stream), "cuMemAllocAsync()");
     if (status == WAGMA_OK)

@@ -106,6 +106,8 @@ static int make(wagma_handle *h, const struct executor_request *request) {
         status = calls->event_new(d->device, &d->called);
     if (status == WAGMA_OK)
         status = calls->event_new(d->device, &d->done);
+    if (status == WAGMA_OK) /* of no elements: the device gets its kernels here, or says why not */
+        status = calls->sum(d->device, d->stream, avoiding_dtype(h), NULL, NULL, NULL, 0, 1, 0);
     if (status == WAGMA_OK)
         status = device_peers_make(h);
     if (status == WAGMA_OK)
