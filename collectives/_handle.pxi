@@ -222,8 +222,8 @@ cdef class Handle(_HandleState):
 
         Raises:
             ValueError: the quorum is every member of a group (quorum="all", k of k ranks,
-                group_size=1, one rank), whose arrays are reduced in place (use `empty`); or 16-bit
-                elements with average=True.
+                group_size=1, one rank), whose arrays are reduced in place (use `empty`; with
+                memory="staged" pass any array of the GPU); or 16-bit elements with average=True.
             PeerError, StallError: no buffer came free; the handle is broken.
             HandleError: the handle cannot be used, or a request is pending.
         """

@@ -156,8 +156,8 @@ cdef class _HandleState:
     cdef int _keep_for_messages(self, int status, object keeper, Py_buffer *view) except -1:
         """Keep the array of a failed call: active messages may still use it, see wagma.h.
 
-        The first error ends the handle, so later calls do not begin. With a graph, and where arrays are on a GPU, messages
-        use the engine's own memory only.
+        The first error ends the handle, so later calls do not begin. With a graph, and where
+        arrays are on a GPU, messages use the engine's own memory only.
         """
         if (self.transport == "shm" or self.ended or status == WAGMA_EINVAL
                 or status == WAGMA_ETYPE or self.used.graph != WAGMA_GRAPH_NONE

@@ -261,7 +261,8 @@ int wagma_set_stream(wagma_handle *h, void *stream) {
         return status;
     if (!h->calls->set_stream)
         return error_set(WAGMA_EINVAL, "the handle has its arrays in host memory, where calls "
-                                       "have no stream: make it with wagma_create_on()");
+                                       "have no stream: make it with wagma_create_on() or "
+                                       "wagma_create_over_on()");
     handle_enter_call(h);
     return handle_leave_call(h, h->calls->set_stream(h, stream));
 }
@@ -297,6 +298,12 @@ int wagma_next_contribution(wagma_handle *h, void **buffer) {
     if (h->policy.graph)
         return error_set(WAGMA_EINVAL,
                          "the handle has a graph: it has no contribution buffers, pass x itself");
+    if (!h->calls->next_contribution && h->policy.staged)
+        return error_set(WAGMA_EINVAL,
+                         "the handle's arrays are copied through host memory, and the quorum is "
+                         "every member of a group (quorum=all, k of k ranks, group_size=1, or one "
+                         "rank): it has no contribution buffers; pass x itself, any array of the "
+                         "device");
     if (!h->calls->next_contribution)
         return error_set(WAGMA_EINVAL,
                          "the quorum is every member of a group (quorum=all, k of k ranks, "

@@ -34,7 +34,7 @@ static void copy_on_host(const wagma_handle *h, void *out, const void *in, size_
 /* The device copies a part while the host copies the next one. */
 static int copy_by(const wagma_handle *h, unsigned char *out, unsigned char *pinned,
                    const unsigned char *in) {
-    const struct staged *s = staged_of(h);
+    const struct staged *s = h->staged;
     int status = WAGMA_OK;
     for (size_t at = 0; at < s->bytes && status == WAGMA_OK; at += PART) {
         const size_t bytes = s->bytes - at < PART ? s->bytes - at : PART;
@@ -67,7 +67,7 @@ static int sleep_outside(wagma_handle *h) {
         if (serves)
             calls->look(h);
         nap();
-        status = find_copied(staged_of(h));
+        status = find_copied(h->staged);
     } while (status == WAGMA_INPROGRESS && !is_due(h) && !atomic_load(&h->closed));
     if (!serves)
         calls->enter(h);
@@ -96,7 +96,7 @@ static int wait_for_copied(wagma_handle *h) {
 
 /* WAGMA_OK: x is in pinned memory. */
 static int await_copied(wagma_handle *h, enum call_mode mode) {
-    int status = find_copied(staged_of(h));
+    int status = find_copied(h->staged);
     if (status != WAGMA_INPROGRESS)
         return status;
     if (mode == CALL_FINISH)
@@ -110,40 +110,39 @@ static int await_copied(wagma_handle *h, enum call_mode mode) {
 
 /* out = a result, which the executor has until the next call. */
 static int copy_result(wagma_handle *h, int k, void *out, const void *result) {
-    struct staged *s = staged_of(h);
-    struct staged_view *v = &s->views[k];
+    struct staged_view *v = &h->staged->views[k];
     if (staged_reach(h, result))
-        return copy(s, out, result);
-    const int status = staged_add_pinned(s, &v->pinned);
+        return copy(h->staged, out, result);
+    const int status = staged_add_pinned(h, &v->pinned);
     return status == WAGMA_OK ? copy_by(h, out, v->pinned, result) : status;
 }
 
 /* Show a result in an array of its own. */
 static int show(wagma_handle *h, int k, const void *result, const void **shown) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     struct staged_view *v = &s->views[k];
-    const int status = staged_add_array(s, &v->array);
+    const int status = staged_add_array(h, &v->array);
     *shown = v->array;
     return status == WAGMA_OK ? copy_result(h, k, v->array, result) : status;
 }
 
 /* Show what x holds, which may change afterwards. */
 static int show_x(wagma_handle *h, int k, const void **shown) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     struct staged_view *v = &s->views[k];
-    const int status = staged_add_array(s, &v->array);
+    const int status = staged_add_array(h, &v->array);
     *shown = v->array;
     return status == WAGMA_OK ? copy(s, v->array, h->call.given) : status;
 }
 
 /* The newest result is x as well, to which the executor writes none that is ordered. */
 static int show_newest(wagma_handle *h, int k, const void *result, const void **shown) {
-    const int status = staged_of(h)->direct ? copy_result(h, k, h->call.given, result) : WAGMA_OK;
+    const int status = h->staged->direct ? copy_result(h, k, h->call.given, result) : WAGMA_OK;
     return status == WAGMA_OK ? show_x(h, k, shown) : status;
 }
 
 static int show_all(wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     wagma_outcome *o = &h->outcome;
     int status = WAGMA_OK, newest = o->results_count - 1;
     while (newest >= 0 && !o->results[newest])
@@ -164,7 +163,7 @@ static int show_all(wagma_handle *h) {
 
 /* The executor's call is over. */
 static int deliver(wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     wagma_outcome *o = &h->outcome;
     int status = WAGMA_OK;
     if (o->merged && !s->out_of_place && !(s->direct && h->policy.ordered))
@@ -179,7 +178,7 @@ static int deliver(wagma_handle *h) {
 /* After a call that ended with `status`, what the caller queues comes behind the engine's copies,
  * also after an error: x is the caller's again. Return the first error. */
 static int end_use(const wagma_handle *h, int status) {
-    const struct staged *s = staged_of(h);
+    const struct staged *s = h->staged;
     char said[1024];
     if (status == WAGMA_INPROGRESS)
         return status;
@@ -193,7 +192,7 @@ static int end_use(const wagma_handle *h, int status) {
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int begin_executor(wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     h->call.active = 1;
     h->call.began = clock_now();
     handle_restart_delay(h);
@@ -226,7 +225,7 @@ static int run(wagma_handle *h, enum call_mode mode) {
 
 /* Choose where x is copied to. */
 static int find_place(wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     const struct executor_calls *calls = &h->executor->calls;
     s->out_of_place = s->contribution && h->call.given == s->reserved;
     s->direct = 0;
@@ -239,7 +238,7 @@ static int find_place(wagma_handle *h) {
 
 /* The executor knows of the call when x is copied. */
 static int begin(wagma_handle *h, enum call_mode mode) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     h->call.active = 0;
     int status = find_place(h);
     if (status == WAGMA_OK)
@@ -268,10 +267,10 @@ int staged_finish(wagma_handle *h) {
 }
 
 int staged_next_contribution(wagma_handle *h, void **buffer) {
-    struct staged *s = staged_of(h);
-    int status = staged_add_array(s, &s->reserved);
+    struct staged *s = h->staged;
+    int status = staged_add_array(h, &s->reserved);
     if (status == WAGMA_OK)
-        status = staged_add_array(s, &s->views[0].array);
+        status = staged_add_array(h, &s->views[0].array);
     if (status == WAGMA_OK && !s->contribution)
         status = h->executor->calls.next_contribution(h, &s->contribution);
     if (status == WAGMA_OK)
@@ -280,7 +279,7 @@ int staged_next_contribution(wagma_handle *h, void **buffer) {
 }
 
 int staged_set_stream(wagma_handle *h, void *stream) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     const int status = staged_follow(s);
     if (status == WAGMA_OK)
         s->caller = stream;
@@ -289,7 +288,7 @@ int staged_set_stream(wagma_handle *h, void *stream) {
 
 /* The executor's thread may use the memory of results as soon as it has departed. */
 int staged_close(wagma_handle *h) {
-    const struct staged *s = staged_of(h);
+    const struct staged *s = h->staged;
     while (s->device->calls->query(s->device, s->delivered) == WAGMA_INPROGRESS)
         nap();
     return h->executor->calls.close(h);

@@ -12,28 +12,41 @@ static int pin(const struct staged *s, void *memory) {
     return s->device->calls->pin(s->device, memory, pages_whole(s->bytes));
 }
 
-int staged_add_array(struct staged *s, void **memory) {
+/* Say how less memory is needed, if that is what failed. Return the status. */
+static int advise(const wagma_handle *h, int status) {
+    char said[512];
+    if (status != WAGMA_ENOMEM)
+        return status;
+    snprintf(said, sizeof said, "%s", wagma_last_error());
+    return error_set(status,
+                     "rank %d has no memory for an array of %zu bytes (%s): use fewer "
+                     "elements%s",
+                     h->rank, h->staged->bytes, said,
+                     h->policy.ordered ? ", or a smaller window, which keeps fewer results" : "");
+}
+
+int staged_add_array(const wagma_handle *h, void **memory) {
+    struct staged *s = h->staged;
     if (*memory)
         return WAGMA_OK;
     void *made;
     const int status = s->device->calls->alloc(s->device, s->bytes ? s->bytes : 1, &made);
     if (status != WAGMA_OK)
-        return status;
+        return advise(h, status);
     *memory = made;
     s->memory += s->bytes;
     return WAGMA_OK;
 }
 
-int staged_add_pinned(struct staged *s, void **memory) {
+int staged_add_pinned(const wagma_handle *h, void **memory) {
+    struct staged *s = h->staged;
     if (*memory)
         return WAGMA_OK;
     void *made = pages_alone(s->bytes);
-    const int status =
-        made ? pin(s, made)
-             : error_set(WAGMA_ENOMEM, "no memory for a result of %zu bytes", s->bytes);
+    const int status = made ? pin(s, made) : error_set(WAGMA_ENOMEM, "the host has none");
     if (status != WAGMA_OK) {
         free(made);
-        return status;
+        return advise(h, status);
     }
     *memory = made;
     s->memory += s->bytes;
@@ -41,7 +54,7 @@ int staged_add_pinned(struct staged *s, void **memory) {
 }
 
 int staged_reach(const wagma_handle *h, const void *array) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     int (*const pages_of)(const wagma_handle *, const void *, void **, size_t *) =
         h->executor->calls.pages_of;
     struct staged_pages *p = s->pages;
@@ -136,8 +149,8 @@ void staged_free(wagma_handle *h) {
 }
 
 static void destroy(wagma_handle *h) {
-    drain(staged_of(h));
-    unpin_pages(staged_of(h));
+    drain(h->staged);
+    unpin_pages(h->staged);
     h->executor->calls.free(h);
     staged_free(h);
 }
@@ -145,7 +158,7 @@ static void destroy(wagma_handle *h) {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 static uint64_t bytes(const wagma_handle *h) {
-    return h->executor->calls.bytes(h) + staged_of(h)->memory;
+    return h->executor->calls.bytes(h) + h->staged->memory;
 }
 
 static struct executor_calls calls_over(const struct executor_calls *host) {
@@ -199,7 +212,7 @@ static int make_streams(struct staged *s) {
 }
 
 static int pin_x(const wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     char said[256];
     const int status = pin(s, s->x);
     s->is_pinned = status == WAGMA_OK;
@@ -223,12 +236,12 @@ static int copy_initial(const struct staged *s) {
 
 /* In the executor's create(), which tells the others of an error. */
 static int prepare(wagma_handle *h) {
-    struct staged *s = staged_of(h);
+    struct staged *s = h->staged;
     int status = make_streams(s);
     if (status == WAGMA_OK)
         status = pin_x(h);
     if (status == WAGMA_OK && h->policy.ordered)
-        status = staged_add_array(s, &s->views[0].array);
+        status = staged_add_array(h, &s->views[0].array);
     return status == WAGMA_OK ? copy_initial(s) : status;
 }
 
@@ -236,6 +249,6 @@ struct executor_request staged_request(const wagma_handle *h,
                                        const struct executor_request *request) {
     struct executor_request host = *request;
     host.prepare = prepare;
-    host.initial = request->initial ? staged_of(h)->x : NULL;
+    host.initial = request->initial ? h->staged->x : NULL;
     return host;
 }

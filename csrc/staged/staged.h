@@ -54,10 +54,6 @@ struct staged {
     uint64_t memory;      /* bytes that this layer has made */
 };
 
-static inline struct staged *staged_of(const wagma_handle *h) {
-    return h->staged;
-}
-
 /* ---- handle.c -------------------------------------------------------------------------------- */
 
 /* Make the layer of a new handle, without anything on the device. WAGMA_OK or WAGMA_ENOMEM. */
@@ -72,8 +68,8 @@ void staged_free(wagma_handle *h);
 int staged_reach(const wagma_handle *h, const void *array);
 /* Make memory of the device, and such of the host that copies may use. WAGMA_OK or an error;
  * *memory stays as it is if it is there already. */
-int staged_add_array(struct staged *s, void **memory);
-int staged_add_pinned(struct staged *s, void **memory);
+int staged_add_array(const wagma_handle *h, void **memory);
+int staged_add_pinned(const wagma_handle *h, void **memory);
 
 /* ---- call.c ---------------------------------------------------------------------------------- */
 

@@ -245,9 +245,9 @@ static int check_reach(struct cuda_device *d, int gpu) {
         return status;
     return error_set(WAGMA_ESYS,
                      "GPU %d (%s) cannot access the memory of GPU %d: use GPUs that NVLink or "
-                     "one PCIe switch connects (nvidia-smi topo -p2p r), or one GPU for all "
-                     "ranks; wagma does not copy through host memory yet, and instances of "
-                     "MIG never reach each other",
+                     "one PCIe switch connects (nvidia-smi topo -p2p r; instances of MIG never "
+                     "reach each other), or one GPU for all ranks, or set memory to "
+                     "WAGMA_MEMORY_STAGED (Python: memory='staged')",
                      d->gpu, d->device.name, gpu);
 }
 
