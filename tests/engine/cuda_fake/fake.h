@@ -5,8 +5,8 @@
 
 #include "include/wagma.h"
 
-/* Calls are counted, in all threads; those that end something, have words for errors or ask for
- * versions are not, as they cannot fail. */
+/* `fails` counts the calls of all threads, but for those that end something, have words for errors
+ * or ask for versions, as they cannot fail. */
 struct cuda_fake {
     int gpus;                   /* 0: none is visible */
     int driver;                 /* its version, as 13000 */
@@ -17,7 +17,7 @@ struct cuda_fake {
     int peers;                  /* 0: no GPU reaches another one's memory */
     int reversed;               /* 1: this process counts the GPUs the other way round */
     const char *breaks;         /* from this call on all fail, also those that end something */
-    _Atomic int calls, fails;   /* which call fails from now on: 1 the next; 0: none */
+    _Atomic int fails;          /* which call fails from now on: 1 the next; 0: none */
     const char *_Atomic failed; /* its name */
     _Atomic int is_broken;
     _Atomic int left;     /* objects that are not freed */
