@@ -290,6 +290,12 @@ def test_carried_gradients_count_when_an_average_has_them() -> None:
     compute[1, 15:] = 0.9
     at_last = simulate(chosen, Workload(compute), FREE)
     assert at_last.dropped == 0 and at_last.staleness > 0.5
+    compute[1, 25:] = 2.6  # as late as at first, and at the end with less to bring
+    again = simulate(chosen, Workload(compute), FREE)
+    assert again.dropped == 0 and again.late > at_last.late
+    compute[1, :15] = 0.9  # never late before: what it carries at the end may go on for ever
+    at_end = simulate(chosen, Workload(compute), FREE)
+    assert at_end.dropped == pytest.approx(at_end.late) and at_end.late > 0.05
 
 
 def test_fast_forward_without_lateness_is_the_same() -> None:

@@ -69,7 +69,7 @@ class _Ordered:
     def _recompute(self) -> None:
         """Simulate the rules with which a late rank computes a new gradient."""
         tally, carries = self.tally, self.method.late == "carry"
-        carried, origins = np.zeros(self.size), np.zeros(self.size)
+        carried, origins, most = np.zeros((3, self.size))
         for version in range(self.versions):
             begins = np.maximum(self.free, self.done)
             ready = begins + self.compute[version]
@@ -97,10 +97,12 @@ class _Ordered:
             if carries:
                 tally.averaged += float(carried[fresh].sum())
                 tally.ages += float((carried * version - origins)[fresh].sum())
+                most[fresh] = np.maximum(most, carried)[fresh]
                 carried[fresh] = origins[fresh] = 0.0
                 carried[late] += 1
                 origins[late] += version
-        tally.gradients -= float(carried.sum())  # never used: no rank came in time
+        # At the end a rank carries as much as before it was in time; more of it is never used.
+        tally.gradients -= float(np.maximum(carried - most, 0.0).sum())
 
     def _keep(self) -> None:
         """Simulate the rule with which a late rank offers its gradient again."""
