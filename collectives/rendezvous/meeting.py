@@ -177,7 +177,10 @@ class Meeting:
         if error is not None and not isinstance(error, Exception):
             raise error
         if reports:
-            raise as_error(common_report(reports, self.size)) from error
+            common = as_error(common_report(reports, self.size))
+            if error is not None and type(error) is type(common) and str(error) == str(common):
+                raise error  # with where it was raised, in one traceback
+            raise common from error
         return [value for value, _ in gathered]
 
     def agree(self, function: Callable[[], Mapping[str, object]], *, last: bool = False) -> None:

@@ -289,8 +289,9 @@ def test_wrong_arguments_are_named_on_every_rank(
     arguments = {"comm": COMM, "path": path, **changed}
     if isinstance(changed.get("path"), str):
         arguments["path"] = path.parent / changed["path"]
-    with pytest.raises(error, match=said), wagma.Profile(**arguments):
+    with pytest.raises(error, match=said) as raised, wagma.Profile(**arguments):
         pytest.fail("the training began")
+    assert raised.value.__cause__ is None  # users see one traceback
 
 
 def test_nested_profiles_are_refused(path: Path) -> None:
