@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wagma.report.heterogeneous import FROM, NEAR
 from wagma.theory.cannikin import ClusterModel, NodeModel, goodput, opt_perf
 
 from .emulated import factors, scaled
@@ -16,9 +17,6 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .train import Epoch
-
-NEAR = 0.03  # so close to the best is called as good
-FROM = 3  # the first epoch of which a prediction counts, and which is no learning
 
 Run = dict[str, Any]
 

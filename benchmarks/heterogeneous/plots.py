@@ -9,10 +9,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from wagma.report.heterogeneous import LABELS
 from wagma.report.style import BLUE, FAINT, GREEN, INK, PURPLE, VERMILION
 
 from ..pictures import picture
-from .table import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

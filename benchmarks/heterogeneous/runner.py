@@ -11,6 +11,7 @@ import torch
 from wagma.launch import interrupt
 from wagma.launch.ranks import meet
 from wagma.launch.together import abort_on_error, everywhere
+from wagma.report.heterogeneous import LABELS, announced
 from wagma.theory.cannikin.clusters import cluster
 
 from .. import environment
@@ -19,7 +20,6 @@ from ..training.progress import console_of, progress_line
 from . import table
 from .figures import runs
 from .settings import Settings, check
-from .table import LABELS
 from .train import Epoch, train
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _train_all(
     """Return the epochs of each method that has begun."""
     first = comm.rank == 0
     console = console_of(first, progress)
-    console.print(table.announced(result))
+    console.print(announced(result))
     batch = settings.batch_range or result["smallest"]
     noise_scale = result["noise_scale"]
     measured: dict[str, list[Epoch]] = {}

@@ -12,11 +12,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wagma.report import heterogeneous
 from wagma.report.formats import FormatError, check_schema, finite
 from wagma.report.records import (
     Benchmark,
     Curve,
     Distribution,
+    Divisions,
     Goals,
     Measured,
     Point,
@@ -26,7 +28,7 @@ from wagma.report.records import (
     Trace,
     Training,
 )
-from wagma.simulate.rows import cells
+from wagma.simulate import rows as simulated
 from wagma.trace.files import FORMAT, Timeline, TraceError, check_one_run, parse
 from wagma.trace.summary import RankSummary
 
@@ -88,7 +90,7 @@ def read_simulation(path: str, content: Mapping[str, Any]) -> Simulation:
     rows, settings = content["rows"], content["settings"]
     if not rows:
         raise FormatError("it has no rows")
-    cells(rows)  # raises what `reading` expects where a figure is missing
+    simulated.cells(rows)  # raises what `reading` expects where a figure is missing
     for row in rows:
         float(row["ideal"] + row["efficiency"])
     times = settings["profile"] or f"{settings['compute']:g} s per step, {settings['imbalance']}"
@@ -132,6 +134,17 @@ def _run(run: Mapping[str, Any]) -> Run:
         staleness={int(age): count for age, count in run["staleness_histogram"].items()},
         dropping=run.get("dropping") or {},
     )
+
+
+def read_divisions(path: str, content: Mapping[str, Any]) -> Divisions:
+    """Read heterogeneous.json of ``python -m wagma bench heterogeneous --out DIR``."""
+    if not content["runs"]:
+        raise FormatError("it has no runs")
+    notes = heterogeneous.notes(content)
+    if content["interrupted"]:
+        notes.append("It was interrupted: runs or epochs are missing.")
+    what, cells = heterogeneous.announced(content), heterogeneous.cells(content)
+    return Divisions(path, what, notes, cells)
 
 
 # ---- timelines -----------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def _what(found: Found) -> str:
         (len(found.goals), "table of goals", "tables of goals"),
         (len(found.simulations), "file of simulations", "files of simulations"),
         (sum(len(each.runs) for each in found.trainings), "training", "trainings"),
+        (len(found.divisions), "heterogeneous cluster", "heterogeneous clusters"),
         (kinds["timeline"], "timeline", "timelines"),
         (kinds["merged timelines"], "file of merged timelines", "files of merged timelines"),
         (kinds["summary of timelines"], "summary of timelines", "summaries of timelines"),

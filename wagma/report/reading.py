@@ -8,6 +8,7 @@ from typing import Any
 from wagma.report.contents import (
     ROW,
     read_benchmark,
+    read_divisions,
     read_goals,
     read_merged,
     read_simulation,
@@ -26,6 +27,7 @@ KINDS = {
     "goals": "python -m wagma bench table --json FILE",
     "simulation": "python -m wagma simulate --json FILE",
     "training": "python -m wagma bench training --json FILE, python -m wagma demo --json FILE",
+    "heterogeneous cluster": "python -m wagma bench heterogeneous --out DIR",
     "timeline": "WAGMA_TRACE=DIR python train.py",
     "merged timelines": "python -m wagma trace merge DIR -o FILE",
     "summary of timelines": "python -m wagma trace summary DIR --json > FILE",
@@ -138,6 +140,7 @@ _KEYS = {
     "goals": {"launches", "table"},
     "simulation": {"wagma", "settings", "rows"},
     "training": {"imbalance", "settings", "runs", "measures"},
+    "heterogeneous cluster": {"relative_times", "settings", "runs", "smallest"},
 }
 
 
@@ -165,6 +168,9 @@ _READERS: Mapping[str, Reader] = {
         read_simulation(name, content)
     ),
     "training": lambda found, name, content: found.trainings.append(read_training(name, content)),
+    "heterogeneous cluster": lambda found, name, content: found.divisions.append(
+        read_divisions(name, content)
+    ),
     "merged timelines": lambda found, name, content: found.traces.append(
         read_merged(name, content)
     ),

@@ -102,6 +102,16 @@ class Simulation:
 
 
 @dataclass(frozen=True)
+class Divisions:
+    """Trainings of ``python -m wagma bench heterogeneous``, which divide a batch in other ways."""
+
+    path: str
+    what: str  # the cluster, in words
+    notes: Sequence[str]
+    table: Sequence[Sequence[str]]  # its head first
+
+
+@dataclass(frozen=True)
 class Goals:
     """The rows of ``python -m wagma bench table --json``, as texts by column."""
 
@@ -202,5 +212,6 @@ class Found:
     goals: list[Goals] = field(default_factory=list)
     simulations: list[Simulation] = field(default_factory=list)
     trainings: list[Training] = field(default_factory=list)
+    divisions: list[Divisions] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     summaries: list[Summaries] = field(default_factory=list)

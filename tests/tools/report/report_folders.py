@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_reports import FASTER_MPI, GOOD, MPI, POSTED, point, report, series
+from divisions import result
 from traces import call, content, event, span, write
 
 from wagma.benchmarks.samples import Point
@@ -205,6 +206,10 @@ def unbounded() -> Json:
     own = {"algorithm": "package:Own", "label": "Own"}
     unknown = {"ideal_throughput": None, "ideal_seconds": None}
     return {**made, "runs": [*made["runs"], {**made["runs"][0], **own, **unknown}]}
+
+
+def heterogeneous() -> Json:
+    return json.loads(json.dumps(result()))
 
 
 # ---- timelines -----------------------------------------------------------------------------------

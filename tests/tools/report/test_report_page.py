@@ -11,6 +11,7 @@ import report_folders as made
 import traces
 from report_folders import Json
 
+from wagma.benchmarks.heterogeneous.table import markdown
 from wagma.report.formats import clean
 from wagma.report.page import Report, report
 from wagma.report.reading import read
@@ -111,6 +112,7 @@ PARTS: dict[str, tuple[Callable[[], Any], set[str]]] = {
     "simulation": (made.simulated, {"simulated"}),
     "one seed": (made.demo, {"throughput", "accuracy", "waiting", "environment"}),
     "training": (made.training, {"throughput", "accuracy", "staleness", "waiting", "environment"}),
+    "heterogeneous": (made.heterogeneous, {"divisions", "environment"}),
     "merged": (made.merged, {"timeline"}),
     "summary": (made.summary, {"timeline"}),
 }
@@ -124,6 +126,17 @@ def test_sections_are_only_where_there_is_something(tmp_path: Path, name: str) -
     assert not found.skipped
     shown = sections(found)
     assert {section.name for section in shown} == expected | {"files"}
+
+
+def test_the_table_of_a_heterogeneous_cluster_is_the_printed_one(tmp_path: Path) -> None:
+    made.put(tmp_path, "heterogeneous.json", {**made.heterogeneous(), "interrupted": True})
+    page, _ = report_of(tmp_path)
+    lines = markdown(made.heterogeneous()).splitlines()
+    printed = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert [[cell.strip() for cell in row] for row in page.tables[0]] == [printed[0], *printed[2:]]
+    text = " ".join(page.text)
+    assert "cluster B: 2 nodes of 16, chosen evenly" in text
+    assert "Planning: replan()" in text and "It was interrupted" in text
 
 
 # ---- nothing from outside, and nothing from files but text ---------------------------------------

@@ -16,6 +16,7 @@ def test_every_kind_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     made.put(tmp_path, "later/merged.json", made.merged())
     made.put(tmp_path, "rows.json", made.summary())
     made.put(tmp_path, "simulated.json", made.simulated())
+    made.put(tmp_path, "out/heterogeneous.json", made.heterogeneous())
     (tmp_path / "notes.txt").write_text("{")
     made.put(tmp_path, ".hidden/x.json", 1)
     made.put(tmp_path, ".x.json", 1)
@@ -25,6 +26,7 @@ def test_every_kind_is_known_by_what_is_in_it(tmp_path: Path) -> None:
         "allreduce.json": "benchmark",
         "digits.json": "training",
         "iallreduce.json": "benchmark",
+        "out/heterogeneous.json": "heterogeneous cluster",
         "overlap.json": "benchmark",
         "rows.json": "summary of timelines",
         "simulated.json": "simulation",
@@ -112,6 +114,11 @@ RANK = traces.content(0, made.events(0))
             "looks like a simulation.*'late'",
         ),
         (changed(made.training(), "runs", to=[]), "it has no runs"),
+        (changed(made.heterogeneous(), "runs", to=[]), "it has no runs"),
+        (
+            changed(made.heterogeneous(), "runs", 0, "planning", to=KeyError),
+            "looks like a heterogeneous cluster.*'planning'",
+        ),
         (
             changed(made.training(), "runs", 0, "throughput", to=True),
             r"\$.runs\[0\].throughput .*: True is not of type .*written by another",

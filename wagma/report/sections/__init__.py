@@ -11,7 +11,7 @@ from wagma.report.sections.latency import latency, ratios
 from wagma.report.sections.learning import accuracy, staleness, waiting
 from wagma.report.sections.overlap import overlap
 from wagma.report.sections.simulated import simulated
-from wagma.report.sections.tables import environment, files, goals
+from wagma.report.sections.tables import divisions, environment, files, goals
 from wagma.report.sections.throughput import throughput
 from wagma.report.sections.timeline import timeline
 
@@ -22,6 +22,7 @@ _ALL: tuple[Callable[[Found], Section], ...] = (
     accuracy,
     staleness,
     waiting,
+    divisions,
     timeline,
     latency,
     ratios,

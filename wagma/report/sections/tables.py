@@ -1,4 +1,4 @@
-"""Sections of tables alone: goals, where and with what was measured, and files. Pure."""
+"""Sections of tables alone: divisions, goals, where and with what was measured, files. Pure."""
 
 from collections.abc import Mapping
 
@@ -8,6 +8,16 @@ from wagma.report.remarks import facts
 from wagma.units import NONE
 
 WARNINGS = "warnings"
+
+
+def divisions(found: Found) -> Section:
+    """Show the table of ``python -m wagma bench heterogeneous``."""
+    parts = []
+    for each in found.divisions:
+        head, *rows = each.table
+        shown = table("Divisions of the batch", tuple(head), map(tuple, rows))
+        parts.append(Part(each.what, tuple(each.notes), tables=(shown,), files=(each.path,)))
+    return Section("divisions", "Heterogeneous clusters", tuple(parts))
 
 
 def goals(found: Found) -> Section:
