@@ -2,8 +2,9 @@
 
 A command is a module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments, parser)``,
 which returns the exit status; where ranks wait for each other also ``refuse(said)``, with which a
-rank whose command line is refused tells the others. These modules import what is heavy when they
-run: help is quick, and without a launcher MPI is not initialised for it.
+rank whose command line is refused tells the others; where rank 0 works alone ``ON_RANK_0 = True``.
+These modules import what is heavy when they run: help is quick, and without a launcher MPI is not
+initialised for it.
 """
 
 import argparse
@@ -104,7 +105,8 @@ def build_parser(command: str | None = None) -> Parser:
             continue
         one = commands.add_parser(name, help=module.SUMMARY, description=module.__doc__)
         module.add_arguments(one)
-        one.set_defaults(run=module.run, parser=one)
+        on_rank_0 = getattr(module, "ON_RANK_0", False)
+        one.set_defaults(run=module.run, parser=one, on_rank_0=on_rank_0)
     return parser
 
 
@@ -140,6 +142,8 @@ def _main(words: Sequence[str]) -> int:
             elif end.said and launched_rank(os.environ):
                 time.sleep(SAID_S)
         raise
+    if namespace.on_rank_0 and launched_rank(os.environ):
+        return 0
     status: int = namespace.run(namespace, namespace.parser)
     sys.stdout.flush()
     return status

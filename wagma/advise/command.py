@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from wagma.simulate import Network
 
 SUMMARY = "say which method makes a profiled training faster, and how much"
+ON_RANK_0 = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Read, simulate and print; under a launcher only rank 0 does."""
-    from wagma.launch.environment import launched_rank
-
-    if launched_rank(os.environ) != 0:
-        return 0
+    """Read, simulate and print."""
     if said := missing("scipy"):
         parser.error(said)
     try:

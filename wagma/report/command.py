@@ -12,7 +12,6 @@ PNG, too. docs/report.md says what is in it.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from wagma.report.records import Found
 
 SUMMARY = "make one page of HTML from the benchmarks, trainings and timelines of a folder"
+ON_RANK_0 = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Read, draw and write; under a launcher only rank 0 does."""
-    from wagma.launch.environment import launched_rank
-
-    if launched_rank(os.environ) != 0:
-        return 0
+    """Read, draw and write."""
     if said := missing("jinja2", "jsonschema", "matplotlib"):
         parser.error(said)
     folder: Path = arguments.folder

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     Claims = Callable[[dict[str, Numbers]], list[Claim]]
 
 SUMMARY = "simulate the figures of a paper again"
+ON_RANK_0 = True
 
 # Each is a module of this package, with _ for -, with `PICTURES`. It may have `NEEDS`: the packages
 # that it imports, beside matplotlib and scipy; and `CLAIMS`, which makes rows of claim, what the
@@ -73,11 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Compute, draw and write; under a launcher only rank 0 does."""
-    from wagma.launch.environment import launched_rank
-
-    if launched_rank(os.environ) != 0:
-        return 0
+    """Compute, draw and write."""
     method: str = arguments.method
     module = import_module(f"wagma.reproduce.{method.replace('-', '_')}")
     if said := missing("matplotlib", "scipy", *getattr(module, "NEEDS", ())):

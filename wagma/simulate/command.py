@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from importlib.metadata import version
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from wagma.simulate.workload import Workload
 
 SUMMARY = "simulate methods at any number of ranks: throughput, late ranks, waiting"
+ON_RANK_0 = True
 
 _SETTINGS = (
     *("compute", "imbalance", "profile", "versions", "micro_batches", "bytes"),
@@ -139,11 +139,7 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Simulate, print and write; under a launcher only rank 0 does."""
-    from wagma.launch.environment import launched_rank
-
-    if launched_rank(os.environ) != 0:
-        return 0
+    """Simulate, print and write."""
     if arguments.markdown and not arguments.measured:
         parser.error("argument --markdown: the table is that of --measured: give it, or leave this")
     if arguments.plots and (said := missing("matplotlib")):

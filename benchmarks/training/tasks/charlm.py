@@ -5,7 +5,6 @@ batches differ in what they cost: from a few characters per sentence to 160.
 """
 
 import re
-from collections.abc import Iterable
 from importlib import import_module
 
 import numpy as np
@@ -67,12 +66,6 @@ class CharactersTask(Task):
         """Make one layer of width 32, 20 thousand parameters."""
         torch.manual_seed(seed)
         return _Model()
-
-    def optimizer(
-        self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
-    ) -> torch.optim.Optimizer:
-        """Return Adam."""
-        return torch.optim.Adam(parameters, lr=learning_rate)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
         """Return the cross entropy of sentences of about one length, and its cost."""

@@ -1,6 +1,6 @@
 """A policy gradient on episodes of very different length: steps cost what is played in them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -29,12 +29,6 @@ class EpisodesTask(Task):
         """Return a perceptron that scores action 1."""
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(OBSERVED, 32), nn.Tanh(), nn.Linear(32, 1))
-
-    def optimizer(
-        self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
-    ) -> torch.optim.Optimizer:
-        """Return Adam."""
-        return torch.optim.Adam(parameters, lr=learning_rate)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:
         """Play with the current policy; return the loss whose gradient is the policy gradient."""

@@ -39,11 +39,13 @@ class Task(ABC):
     def build_model(self, seed: int) -> nn.Module:
         """Return a new model, initialised by `seed`."""
 
-    @abstractmethod
     def optimizer(
         self, parameters: Iterable[torch.nn.Parameter], learning_rate: float
     ) -> torch.optim.Optimizer:
-        """Return the optimizer of every rank's own steps."""
+        """Return the optimizer of every rank's own steps: Adam."""
+        from torch.optim import Adam
+
+        return Adam(parameters, lr=learning_rate)
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, float]:

@@ -29,8 +29,13 @@ def command(ranks: int, *options: str) -> list[str]:
 
 def training(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs it to its end."""
+    return ended(folder, command(ranks, *options))
+
+
+def ended(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
     return subprocess.run(
-        command(ranks, *options),
+        words,
         cwd=folder,
         env=ENVIRONMENT,
         capture_output=True,

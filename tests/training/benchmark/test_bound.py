@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from asked import settings
 
 from wagma.benchmarks.training.algorithms import find
-from wagma.benchmarks.training.settings import Settings
 from wagma.inject import parse
 from wagma.simulate import Method, Workload, method, simulate
 from wagma.simulate.methods import MEASURED_ONLY, NAMES
@@ -15,23 +15,7 @@ from wagma.simulate.network import FREE
 
 pytestmark = pytest.mark.training
 
-SETTINGS = Settings(
-    task="digits",
-    algorithms=("wagma",),
-    imbalance="paper:2:0.32",
-    compute=0.1,
-    parameters=None,
-    steps=10,
-    seeds=(1,),
-    sync_period=10,
-    group_size=4,
-    batch=32,
-    learning_rate=0.1,
-    transport="auto",
-    target=0.9,
-    json=None,
-    plots=None,
-)
+SETTINGS = settings(imbalance="paper:2:0.32", compute=0.1, group_size=4, batch=32)
 RANKS = 8
 VERSIONS = 1000
 

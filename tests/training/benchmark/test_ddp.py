@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from asked import settings
 from mpi4py import MPI
 
 from wagma.benchmarks.training.algorithms import check_name, find
 from wagma.benchmarks.training.ddp import Together, wrapped
-from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.tasks import load
 from wagma.benchmarks.training.tasks.digits import Digits, DigitsTask
 from wagma.benchmarks.training.train import Trained, train
@@ -41,23 +41,13 @@ class Recording(DigitsTask):
 
 def trained(name: str, task: Any, parameters: int | None = None, parts: int = 1) -> Trained:
     torch.set_num_threads(1)
-    chosen = Settings(
-        task="digits",
+    chosen = settings(
         algorithms=(name,),
-        imbalance="none",
-        compute=None,
         parameters=parameters,
         steps=STEPS,
-        seeds=(1,),
         sync_period=2,
-        group_size=None,
         batch=12,
         learning_rate=0.05,
-        transport="auto",
-        target=0.9,
-        json=None,
-        plots=None,
-        picture=None,
         micro_batches=parts,
     )
     one = find(check_name(name), chosen, COMM.size)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from started import LIVENESS_S, read, wagma
+from started import ended, read, wagma
 from test_measured import record, run, shown
-from under_mpiexec import CLEAN
 
 from wagma.benchmarks.training import demo
 from wagma.cli import main
@@ -21,15 +20,7 @@ STEPS = 60
 
 
 def launched(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        wagma(ranks, "demo", *options),
-        cwd=folder,
-        env={**CLEAN, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIVENESS_S,
-        check=False,
-    )
+    return ended(folder, wagma(ranks, "demo", *options))
 
 
 def test_what_the_demo_has_to_show(tmp_path: Path) -> None:

@@ -8,22 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from started import ENVIRONMENT, LIVENESS_S, wagma
+from started import ENVIRONMENT, LIVENESS_S, ended, wagma
 from test_input import one_rank
 
 pytestmark = [pytest.mark.training, pytest.mark.long]
 
 
 def launched(folder: Path, ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        wagma(ranks, "bench", "heterogeneous", *options),
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LIVENESS_S,
-        check=False,
-    )
+    return ended(folder, wagma(ranks, "bench", "heterogeneous", *options))
 
 
 def test_cannikin_is_faster_than_an_even_split(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import own
 import pytest
-from started import ENVIRONMENT, LIVENESS_S, command, training, validator
+from started import ENVIRONMENT, LIVENESS_S, command, ended, training, validator
 from under_mpiexec import in_turn
 
 from wagma.cli import main
@@ -115,15 +115,7 @@ def test_all_ranks_refuse_together(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_ranks_with_other_options_are_refused(tmp_path: Path) -> None:
     words = command(1, "--sync-period", "5")
     other = [*words[words.index("-n") :][2:-1], "6"]
-    done = subprocess.run(
-        [*words, ":", "-n", "1", *other],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LIVENESS_S,
-        check=False,
-    )
+    done = ended(tmp_path, [*words, ":", "-n", "1", *other])
     assert done.returncode == 2
     assert "--sync-period is 5 on rank 0, 6 on rank 1; give all ranks one command" in done.stderr
 
@@ -139,15 +131,7 @@ def test_help(tmp_path: Path) -> None:
 
 
 def test_the_module_is_a_command(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "wagma.benchmarks.training", "--steps", "x"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=LIVENESS_S,
-        check=False,
-    )
+    done = ended(tmp_path, [sys.executable, "-m", "wagma.benchmarks.training", "--steps", "x"])
     assert done.returncode == 2
     assert "wagma bench training: argument --steps: 'x' is no whole number" in done.stderr
 

@@ -4,12 +4,12 @@ import gc
 
 import pytest
 import torch
+from asked import settings
 from mapped import segments
 from mpi4py import MPI
 from tiny import mostly_long
 
 from wagma.benchmarks.training.algorithms import DEFAULT, find
-from wagma.benchmarks.training.settings import Settings
 from wagma.benchmarks.training.tasks import load
 from wagma.benchmarks.training.train import train
 from wagma.inject import parse
@@ -17,23 +17,7 @@ from wagma.inject import parse
 pytestmark = pytest.mark.mpi
 
 STEPS = 12
-SETTINGS = Settings(
-    task="digits",
-    algorithms=DEFAULT,
-    imbalance="none",
-    compute=None,
-    parameters=None,
-    steps=STEPS,
-    seeds=(1,),
-    sync_period=3,
-    group_size=None,
-    batch=2,
-    learning_rate=0.1,
-    transport="auto",
-    target=0.9,
-    json=None,
-    plots=None,
-)
+SETTINGS = settings(algorithms=DEFAULT, steps=STEPS, sync_period=3, batch=2)
 
 
 @pytest.mark.parametrize("name", mostly_long(DEFAULT, ("wagma", "allreduce", "sgp1")))
