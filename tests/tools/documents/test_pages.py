@@ -39,7 +39,6 @@ def test_the_page_runs(name: str, tmp_path: Path) -> None:
 SHELL = {
     "launching-mpiexec": ("launching.md", 0),
     "launching-torchrun": ("launching.md", 1),
-    "launching-timelines": ("launching.md", 4),
     "timeline": ("timeline.md", 0),
 }
 
