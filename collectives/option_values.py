@@ -125,6 +125,8 @@ def seconds(none: float | None) -> Convert:
 
 def auto_seconds(name: str, value: Any) -> float:
     """Return seconds, 0 or more; -1 stands for "auto" and None."""
+    if isinstance(value, str) and value != "auto":
+        raise TypeError(f'{name}={value!r} must be a number of seconds, or "auto"')
     return -1.0 if value is None or value == "auto" else _number_of_seconds(name, value)
 
 

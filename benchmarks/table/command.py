@@ -123,7 +123,9 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.source:
         try:
             result = json.loads(arguments.source.read_text())
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            parser.error(f"--from {arguments.source} cannot be read: {error.strerror}")
+        except ValueError as error:
             parser.error(f"--from {arguments.source}: {error}")
     else:
         result = collect(arguments)

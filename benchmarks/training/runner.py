@@ -101,7 +101,11 @@ def _prepare(settings: Settings, comm: MPI.Intracomm) -> tuple[list[Injector], l
     """Return the imbalance and the data of each seed."""
     try:
         imbalances = [parse(settings.imbalance, comm.size, seed) for seed in settings.seeds]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ValueError(
+            f"argument --imbalance: {error.filename} cannot be read: {error.strerror}"
+        ) from None
+    except ValueError as error:
         raise ValueError(f"argument --imbalance: {error}") from None
     check_writable(settings)
     return imbalances, [load(settings.task, seed) for seed in settings.seeds]

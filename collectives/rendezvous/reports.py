@@ -64,7 +64,9 @@ def report(error: BaseException) -> Report:
     if not isinstance(error, Exception):
         return Report(_INTERRUPTED, None, f"interrupted by {kind}")
     if isinstance(error, OSError) and error.errno is not None:
-        return Report(kind, error.errno, error.strerror or errno.errorcode[error.errno])
+        text = error.strerror or errno.errorcode[error.errno]
+        file = "" if error.filename is None else f": {error.filename}"
+        return Report(kind, error.errno, text + file)
     return Report(kind, None, str(error) if kind in _ERRORS else f"{kind}: {error}")
 
 

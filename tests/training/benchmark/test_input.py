@@ -71,7 +71,7 @@ def test_wrong_options_are_named(
         (["--group-size", "2"], "--group-size 2: this run has 1 rank only"),
         (["--imbalance", "papr"], "--imbalance: unknown imbalance 'papr': choose from none, paper"),
         (["--imbalance", "paper:2"], "--imbalance: paper:2: delayed_ranks is 2: at most 1"),
-        (["--imbalance", "trace:none.csv"], "--imbalance: [Errno 2] No such file or directory"),
+        (["--imbalance", "trace:none.csv"], "--imbalance: none.csv cannot be read: No such file"),
         (["--json", "/proc/none/x.json"], "--json: cannot write /proc/none/x.json"),
         (["--plots", "/proc/none"], "--plots: cannot write /proc/none/throughput.png"),
         (["--picture", "/proc/none/x.png"], "--picture: cannot write /proc/none/x.png"),

@@ -172,6 +172,7 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("EagerSGD", {"seed": False}, TypeError, "seed=False must be an int"),
     ("EagerSGD", {"grace": float("nan")}, ValueError, "grace=nan must be"),
     ("WAGMA", {"grace": True}, TypeError, "grace=True must be a number of seconds"),
+    ("WAGMA", {"grace": "Auto"}, TypeError, 'grace=.Auto. must be a number of seconds, or "auto"'),
     ("DPSGD", {"timeout": float("nan")}, ValueError, "timeout=nan must be 0 or more"),
     ("AllreduceSGD", {"timeout": True}, TypeError, "timeout=True must be a number of seconds"),
     ("LocalSGD", {"stall_warning": 0}, ValueError, "stall_warning=0 must be 0.1 .* or None for"),

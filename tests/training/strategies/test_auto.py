@@ -180,6 +180,10 @@ def test_a_profile_makes_the_first_choice() -> None:
         assert opt.stats()["group_size"] == 0
     with pytest.raises(ValueError, match=f"profile is of {SIZE + 1} ranks, and {SIZE} train"):
         make(wagma.Auto(COMM, profile(SIZE + 1, 4.0)))
+    with pytest.raises(
+        wagma.collectives.WagmaError, match=r"No such file or directory: /none\.json"
+    ):
+        make(wagma.Auto(COMM, "/none.json"))
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
