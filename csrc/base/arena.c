@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/pages.h"
+#include "base/round_up.h"
 
 #if defined(__has_feature) /* clang; gcc has a macro of its own */
 #if __has_feature(address_sanitizer)
@@ -30,10 +31,6 @@ struct arena_region {
     size_t bytes;
     int mapped; /* otherwise it is malloc()'s */
 };
-
-static size_t round_up(size_t bytes, size_t unit) {
-    return bytes + -bytes % unit;
-}
 
 /* Bytes to map for a part: whole huge pages, but for a rest of less than half of one. */
 static size_t room_for(size_t bytes) {

@@ -1,6 +1,7 @@
 /* See pages.h. */
 #define _GNU_SOURCE /* MADV_HUGEPAGE, memfd_create */
 #include "base/pages.h"
+#include "base/round_up.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -28,7 +29,7 @@ void *pages_new(size_t bytes) {
 
 size_t pages_whole(size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return bytes ? (bytes + page - 1) / page * page : page;
+    return bytes ? round_up(bytes, page) : page;
 }
 
 void *pages_alone(size_t bytes) {

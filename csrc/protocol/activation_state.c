@@ -2,10 +2,11 @@
 #include <string.h>
 
 #include "base/mix.h"
+#include "base/round_up.h"
 #include "protocol/activation_state.h"
 
 static size_t aligned(size_t bytes) {
-    return (bytes + 7) / 8 * 8;
+    return round_up(bytes, 8);
 }
 
 /* Where everything lies; the fields of *a that say so, and nothing else, are set. */

@@ -8,6 +8,7 @@
  * that). The place to move to may be empty by then. From then on buffers are mapped anew. */
 #define _GNU_SOURCE /* mremap */
 #include "base/pages.h"
+#include "base/round_up.h"
 #include "shm/remap.h"
 
 #include <stdlib.h>
@@ -115,7 +116,7 @@ struct remap *remap_new(const wagma_segment *s, int rank) {
     m->bytes = s->item_memory;
     m->used = s->bytes_n;
     m->step = s->item_step;
-    m->stride = (m->bytes + PAGES_HUGE - 1) & ~(size_t)(PAGES_HUGE - 1);
+    m->stride = round_up(m->bytes, PAGES_HUGE);
     m->area_bytes = PAGES_HUGE + ((size_t)s->buffers + 1) * m->stride;
     m->offset = segment_contribution(s, rank, 0) - s->base;
     m->segment = s;

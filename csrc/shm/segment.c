@@ -1,6 +1,7 @@
 /* Making, mapping and removing the shared segment: a sparse file at first. */
 #include "base/pages.h"
 #include "base/process.h"
+#include "base/round_up.h"
 #include "shm/device/owned.h"
 #include "shm/forked.h"
 #include "shm/remap.h"
@@ -35,8 +36,7 @@ static int map(wagma_segment *s) {
         s->base = area;
         if (area != MAP_FAILED) {
             unsigned char *start = area + (-(uintptr_t)area & (PAGES_HUGE - 1));
-            unsigned char *end =
-                start + ((s->bytes + PAGES_HUGE - 1) & ~(uint64_t)(PAGES_HUGE - 1));
+            unsigned char *end = start + round_up(s->bytes, PAGES_HUGE);
             s->base = mmap(start, s->bytes, protection, MAP_SHARED | MAP_FIXED, s->fd, 0);
             if (s->base == MAP_FAILED)
                 munmap(area, room);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/pages.h"
+#include "base/round_up.h"
 #include "kernels/reduce.h"
 #include "protocol/round.h"
 #include "shm/segment.h"
@@ -48,7 +49,7 @@ static uint64_t reserve(cursor *c, uint64_t to, uint64_t bytes) {
 }
 
 static uint64_t pages(uint64_t bytes) {
-    return (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+    return round_up(bytes, PAGE);
 }
 
 static void count_buffers(wagma_segment *s) {
@@ -79,7 +80,7 @@ static void cut_slices(wagma_segment *s) {
     uint64_t element = reduce_dtype_size((wagma_dtype)s->options.dtype);
     uint64_t count = (uint64_t)s->options.count, unit = SLICE_ALIGN / element;
     uint64_t least = SLICE_MIN / element, slice = count / most + (count % most != 0);
-    slice = slice < least ? least : (slice + unit - 1) / unit * unit;
+    slice = slice < least ? least : round_up(slice, unit);
     s->slice_count = slice < count ? slice : count;
     s->slices = count == 0 ? 1 : (int)(count / slice + (count % slice != 0));
 }
@@ -88,7 +89,7 @@ static void cut_chunks(wagma_segment *s) {
     const uint64_t n = s->bytes_n, all = (uint64_t)SEGMENT_CHUNKS;
     uint64_t bytes = n / CHUNKS_WANTED;
     bytes = bytes < CHUNK_MIN ? CHUNK_MIN : bytes > CHUNK_MAX ? CHUNK_MAX : bytes;
-    bytes = (bytes + SLICE_ALIGN - 1) / SLICE_ALIGN * SLICE_ALIGN;
+    bytes = round_up(bytes, SLICE_ALIGN);
     const uint64_t chunks = n / bytes + (n % bytes != 0);
     s->chunk_bytes = bytes;
     s->chunks_bytes =

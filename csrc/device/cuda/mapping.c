@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "base/round_up.h"
+
 /* CUDA's allocations by IPC begin where the driver's blocks of this size do. */
 enum { IPC_BLOCK = 2 << 20 };
 
@@ -22,10 +24,6 @@ int mapping_find_unit(struct cuda_device *d) {
         d,
         driver.cuMemGetAllocationGranularity(&d->granularity, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
         "cuMemGetAllocationGranularity()");
-}
-
-static size_t round_up(size_t bytes, size_t unit) {
-    return (bytes + unit - 1) / unit * unit;
 }
 
 /* ---- by descriptors -------------------------------------------------------------------------- */

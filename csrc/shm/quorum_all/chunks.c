@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/round_up.h"
 #include "shm/peer_memory.h"
 #include "shm/quorum_all/executor.h"
 
@@ -216,7 +217,7 @@ static size_t part_of(const wagma_handle *h, int64_t chunk, int k, size_t *bytes
     const size_t owners = (size_t)c->owners_n;
     const size_t left = handle_segment(h)->bytes_n - (size_t)chunk * c->bytes;
     const size_t whole = left < c->bytes ? left : c->bytes;
-    const size_t part = (whole / owners + (whole % owners != 0) + LINE - 1) / LINE * LINE;
+    const size_t part = round_up(whole / owners + (whole % owners != 0), LINE);
     const size_t first = (size_t)k * part < whole ? (size_t)k * part : whole;
     *bytes = whole - first < part ? whole - first : part;
     return first;
@@ -283,7 +284,7 @@ static const unsigned char *input_of(wagma_handle *h, int q, int64_t chunk, size
     int k = 0;
     while (c->owners[k] != q)
         k++;
-    unsigned char *part = c->parts + (size_t)k * ((bytes + LINE - 1) / LINE * LINE);
+    unsigned char *part = c->parts + (size_t)k * round_up(bytes, LINE);
     *status = chunks_read(h, k, part, (size_t)chunk * c->bytes + first, bytes);
     return *status == WAGMA_OK ? part : NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/pages.h"
+#include "base/round_up.h"
 #include "shm/peer_memory.h"
 #include "shm/quorum_all/executor.h"
 
@@ -34,13 +35,13 @@ static int may_read(const wagma_handle *h, int q) {
 }
 
 size_t chunks_direct_bytes(const wagma_segment *s) {
-    const size_t bytes = (s->bytes_n + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
+    const size_t bytes = round_up(s->bytes_n, QUORUM_ALL_LINE);
     return bytes < DIRECT_MAX ? bytes : DIRECT_MAX;
 }
 
 size_t chunks_direct_piece(const wagma_handle *h) {
     const size_t each = PIECES_BYTES / (size_t)quorum_all_of(h)->chunks.owners_n;
-    return (each + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
+    return round_up(each, QUORUM_ALL_LINE);
 }
 
 /* No rank reads this one's memory, nor this one another's. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "shm/quorum_all/executor.h"
 
 enum {
@@ -31,7 +32,7 @@ static uint32_t cut_slices(const wagma_segment *s, size_t *count) {
     bytes = bytes < SLICE_MIN ? SLICE_MIN : bytes > SLICE_MAX ? SLICE_MAX : bytes;
     if (bytes < s->bytes_n / QUORUM_ALL_SLICES_MAX + 1)
         bytes = s->bytes_n / QUORUM_ALL_SLICES_MAX + 1;
-    bytes = (bytes + QUORUM_ALL_LINE - 1) / QUORUM_ALL_LINE * QUORUM_ALL_LINE;
+    bytes = round_up(bytes, QUORUM_ALL_LINE);
     *count = bytes / element;
     return (uint32_t)((s->bytes_n + bytes - 1) / bytes);
 }
