@@ -54,7 +54,8 @@ struct wagma_handle {
     struct topology topology;
     int rank, size;
 
-    int lingers; /* set by the executor's free(): messages under way still use arrays of calls */
+    int keeps_arrays;  /* set by the executor's free(): messages under way still use arrays of calls
+                        */
     atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
     uint32_t process;  /* process_serial() of the process that made the handle */
     char *first_error; /* error that broke the handle; NULL: none, or there was no memory */

@@ -101,16 +101,6 @@ enum handle_loss messages_lost(wagma_handle *h, int rank) {
     return messages_of(h)->losses[rank].how;
 }
 
-/* Executors with messages under way, which may still be read from and written to what they own:
- * kept to the end of the process, and reachable. */
-static struct messages_executor *_Atomic abandoned;
-
-static void abandon(struct messages_executor *e) {
-    e->next_abandoned = atomic_load(&abandoned);
-    while (!atomic_compare_exchange_weak(&abandoned, &e->next_abandoned, e))
-        ;
-}
-
 void messages_destroy(wagma_handle *h) {
     struct messages_executor *e = h->state;
     if (!e)
@@ -125,9 +115,9 @@ void messages_destroy(wagma_handle *h) {
     free(e->losses);
     free(e->words);
     h->state = NULL;
-    h->lingers = e->abandoned;
+    h->keeps_arrays = e->abandoned;
     if (e->abandoned) {
-        abandon(e);
+        kept_add(&e->kept);
         return;
     }
     messages_free_data(e);

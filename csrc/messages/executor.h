@@ -17,6 +17,7 @@
 #ifndef WAGMA_MESSAGES_EXECUTOR_H
 #define WAGMA_MESSAGES_EXECUTOR_H
 
+#include "base/kept.h"
 #include "engine/grace.h"
 #include "engine/handle.h"
 #include "messages/exchange.h"
@@ -153,7 +154,7 @@ struct messages_executor {
 
     atomic_int failing; /* a thread has said that this rank fails: the owner's wait ends */
     int abandoned;      /* with messages under way, whose memory may still be used */
-    struct messages_executor *next_abandoned;
+    struct kept kept;
     messages_loss failure; /* of this rank: cause and first */
     int told_failure;      /* to the others */
     int64_t mismatch;      /* version at which ranks disagree about sync(x); -1: none */

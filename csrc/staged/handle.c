@@ -74,16 +74,6 @@ int staged_reach(const wagma_handle *h, const void *array) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* What messages under way may still read and write: kept to the end of the process, and reachable.
- */
-static struct staged *_Atomic kept;
-
-static void keep(struct staged *s) {
-    s->next_kept = atomic_load(&kept);
-    while (!atomic_compare_exchange_weak(&kept, &s->next_kept, s))
-        ;
-}
-
 /* Wait for all work; nothing can be done about an error. */
 static void drain(const struct staged *s) {
     if (s->delivered) { /* before, nothing is queued */
@@ -140,8 +130,8 @@ void staged_free(wagma_handle *h) {
     free_views(h, s);
     free_device(s);
     h->staged = NULL;
-    if (h->lingers) {
-        keep(s);
+    if (h->keeps_arrays) {
+        kept_add(&s->kept);
         return;
     }
     free(s->x);

@@ -19,6 +19,7 @@
 #ifndef WAGMA_STAGED_STAGED_H
 #define WAGMA_STAGED_STAGED_H
 
+#include "base/kept.h"
 #include "device/device.h"
 #include "engine/handle.h"
 
@@ -36,7 +37,7 @@ struct staged_pages { /* of the executor's memory */
 
 struct staged {
     struct executor_calls calls; /* the handle's */
-    struct staged *next_kept;
+    struct kept kept;            /* see wagma_handle.keeps_arrays */
     wagma_device *device;
     void *caller, *stream;             /* the caller's, and the engine's */
     void *called, *copied, *delivered; /* events; `delivered` is made last */
