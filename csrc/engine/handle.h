@@ -54,8 +54,7 @@ struct wagma_handle {
     struct topology topology;
     int rank, size;
 
-    int keeps_arrays;  /* set by the executor's free(): messages under way still use arrays of calls
-                        */
+    int keeps_arrays;  /* set by the executor's free(): messages under way still use them */
     atomic_int closed; /* 1: wagma_close; 2: broken by an error, or ended by wagma_fail */
     uint32_t process;  /* process_serial() of the process that made the handle */
     char *first_error; /* error that broke the handle; NULL: none, or there was no memory */
@@ -118,6 +117,10 @@ int handle_heartbeat(wagma_handle *h, const char *phase, const int32_t *missing,
 /* Parts of handle_heartbeat(): the error for a dead or failed rank, and all other checks. */
 int handle_lost(wagma_handle *h, const char *phase, int32_t rank);
 int handle_delayed(wagma_handle *h, const char *phase, const int32_t *missing, int n, int needed);
+/* All other checks of a wait for this rank's own device. */
+static inline int handle_look_at_device(wagma_handle *h) {
+    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
+}
 /* Check only the interrupted hook (not from wagma_test(), which does not wait) and call.until.
  * WAGMA_OK, WAGMA_EINTERRUPTED, WAGMA_ECLOSED or WAGMA_INPROGRESS. */
 int handle_interrupted(wagma_handle *h, const char *phase);

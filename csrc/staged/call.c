@@ -6,16 +6,12 @@
 #include "base/error.h"
 #include "staged/staged.h"
 
-enum {
-    NAP_NS = 100000, /* between two looks at an event */
-    PART = 1 << 17   /* bytes of a result that are copied to pinned memory at a time */
-};
+enum { PART = 1 << 17 /* bytes of a result that are copied to pinned memory at a time */ };
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 int staged_follow(const struct staged *s) {
-    const int status = s->device->calls->record(s->device, s->called, s->caller);
-    return status == WAGMA_OK ? s->device->calls->wait(s->device, s->stream, s->called) : status;
+    return order_behind(s->device, s->stream, s->called, s->caller);
 }
 
 static int copy(const struct staged *s, void *out, const void *in) {
@@ -23,7 +19,7 @@ static int copy(const struct staged *s, void *out, const void *in) {
 }
 
 static void nap(void) {
-    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = ORDER_NAP_NS}, NULL);
 }
 
 static void copy_on_host(const wagma_handle *h, void *out, const void *in, size_t bytes) {
@@ -74,10 +70,6 @@ static int sleep_outside(wagma_handle *h) {
     return status;
 }
 
-static int look(wagma_handle *h) {
-    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
-}
-
 static int wait_for_copied(wagma_handle *h) {
     int status = WAGMA_OK;
     const uint64_t began = clock_now();
@@ -87,7 +79,7 @@ static int wait_for_copied(wagma_handle *h) {
         status = copied == WAGMA_INPROGRESS ? handle_check_open(h) : copied;
         if (copied == WAGMA_INPROGRESS && status == WAGMA_OK) {
             (void)handle_look_due(h);
-            status = look(h);
+            status = handle_look_at_device(h);
         }
     }
     trace_waited(h->trace, TRACE_FOR_DEVICE, began, clock_now(), h->call.version, -1);
@@ -102,7 +94,7 @@ static int await_copied(wagma_handle *h, enum call_mode mode) {
     if (mode == CALL_FINISH)
         return wait_for_copied(h);
     if (mode == CALL_POLL && handle_look_due(h))
-        status = look(h);
+        status = handle_look_at_device(h);
     return status == WAGMA_OK ? WAGMA_INPROGRESS : status;
 }
 

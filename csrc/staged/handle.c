@@ -74,14 +74,6 @@ int staged_reach(const wagma_handle *h, const void *array) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Wait for all work; nothing can be done about an error. */
-static void drain(const struct staged *s) {
-    if (s->delivered) { /* before, nothing is queued */
-        (void)staged_follow(s);
-        (void)s->device->calls->synchronise(s->device, s->stream);
-    }
-}
-
 /* Unlock the executor's memory, which it is about to free. */
 static void unpin_pages(struct staged *s) {
     for (struct staged_pages *p = s->pages, *next; p; p = next) {
@@ -139,8 +131,10 @@ void staged_free(wagma_handle *h) {
 }
 
 static void destroy(wagma_handle *h) {
-    drain(h->staged);
-    unpin_pages(h->staged);
+    struct staged *s = h->staged;
+    if (s->delivered) /* before, nothing is queued */
+        order_drain(s->device, s->stream, s->called, s->caller);
+    unpin_pages(s);
     h->executor->calls.free(h);
     staged_free(h);
 }

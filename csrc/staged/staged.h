@@ -21,6 +21,7 @@
 
 #include "base/kept.h"
 #include "device/device.h"
+#include "device/order.h"
 #include "engine/handle.h"
 
 struct staged_view { /* one result that a call shows */

@@ -56,7 +56,7 @@ static int set_stream(wagma_handle *h, void *stream) {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 static const struct avoiding_plane plane = {
-    .slice_ns = 500000, /* starting a kernel, and sleeps of NAP_NS until its end is noticed */
+    .slice_ns = 500000, /* starting a kernel, and sleeps of ORDER_NAP_NS until its end is noticed */
     .contribution = device_contribution,
     .result = device_result,
     .add_contribution = device_add_contribution,

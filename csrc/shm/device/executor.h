@@ -12,6 +12,7 @@
 #define WAGMA_SHM_DEVICE_EXECUTOR_H
 
 #include "device/device.h"
+#include "device/order.h"
 #include "shm/avoiding/executor.h"
 #include "shm/device/owned.h"
 

@@ -1,9 +1,6 @@
 /* Order between the caller's stream, the engine's, and the steps of the protocol. */
 #include "shm/device/executor.h"
 
-/* ns of a sleep between two looks at an event, which rings no bell */
-enum { NAP_NS = 100000 };
-
 int device_mark(wagma_handle *h) {
     struct device_executor *d = device_of(h);
     d->pending = 1;
@@ -14,8 +11,7 @@ int device_mark(wagma_handle *h) {
 
 int device_follow(const wagma_handle *h) {
     const struct device_executor *d = device_of(h);
-    const int status = d->device->calls->record(d->device, d->called, d->caller);
-    return status == WAGMA_OK ? d->device->calls->wait(d->device, d->stream, d->called) : status;
+    return order_behind(d->device, d->stream, d->called, d->caller);
 }
 
 /* The first step gives up results that the caller has looked at: its reads have to be done. */
@@ -38,7 +34,7 @@ static int find_done(wagma_handle *h, void *context, int *over) {
 
 static int look(wagma_handle *h, void *context, int *over) {
     (void)context, (void)over;
-    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
+    return handle_look_at_device(h);
 }
 
 /* Before this rank's publication what is awaited is x, which the caller computes. */
@@ -49,7 +45,7 @@ static int awaits_x(const wagma_handle *h) {
 }
 
 static int await_done(wagma_handle *h, enum call_mode mode) {
-    static const struct call_wait wait = {.go_on = find_done, .look = look, .nap = NAP_NS};
+    static const struct call_wait wait = {.go_on = find_done, .look = look, .nap = ORDER_NAP_NS};
     struct avoiding_executor *e = h->state;
     const uint64_t waited = h->call.waited;
     const int status = call_wait(h, TRACE_FOR_DEVICE,
@@ -96,11 +92,8 @@ int device_end(wagma_handle *h) {
     return status == WAGMA_OK ? d->device->calls->wait(d->device, d->caller, d->done) : status;
 }
 
-/* Nothing can be done about an error: the rank leaves anyway. */
 void device_drain(const wagma_handle *h) {
     const struct device_executor *d = device_of(h);
-    if (d->done) { /* made last; before, nothing is queued */
-        (void)device_follow(h);
-        (void)d->device->calls->synchronise(d->device, d->stream);
-    }
+    if (d->done) /* made last; before, nothing is queued */
+        order_drain(d->device, d->stream, d->called, d->caller);
 }
