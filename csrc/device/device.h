@@ -8,9 +8,9 @@
  * return before it is done; what it reads and writes has to stay until then. A failure may be
  * returned by any later function instead.
  *
- * Thread-safety: one thread at a time per object, except free() and error(), which any thread may
- * call; different objects at once. Errors: a negative wagma_status that the device's `error`
- * returned; `error` also keeps the message. */
+ * Thread-safety: one thread at a time per object, except free(), query() and error(), which any
+ * thread may call; different objects at once. Errors: a negative wagma_status that the device's
+ * `error` returned; `error` also keeps the message. */
 #ifndef WAGMA_DEVICE_DEVICE_H
 #define WAGMA_DEVICE_DEVICE_H
 

@@ -73,6 +73,10 @@ struct executor_calls {
      * next_contribution() as call.contribution, while the result goes to another x. NULL: the
      * memory may not be pinned. */
     int (*pages_of)(const wagma_handle *h, const void *array, void **pages, size_t *bytes);
+    /* Returns the element of the call's contribution that the executor reads first; it reads on
+     * from there, modulo count. An executor that has this function takes call.parts. NULL:
+     * contributions have to be written when a call begins. */
+    size_t (*first_needed)(const wagma_handle *h);
     void (*set_quorum)(wagma_handle *h); /* takes h->quorum from the next version on; called only if
                                             policy.varies */
     int (*set_stream)(wagma_handle *h, void *stream); /* NULL: arrays are in host memory */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/executor.h"
 #include "engine/heartbeat.h"
+#include "engine/parts.h"
 #include "engine/policy.h"
 #include "engine/rank_stats.h"
 #include "kernels/reduce.h"
@@ -27,6 +28,7 @@ typedef struct call { /* the call in progress */
     void *given;     /* the caller's array */
     void *x;         /* the executor's: `given`, unless the handle is staged */
     const void *contribution; /* x; or the executor's memory, see pages_of() */
+    call_parts *parts;        /* NULL: it is written, and x is read when the call is over */
     double weight;
     uint64_t began;         /* ns */
     const int32_t *members; /* of this rank's group, ascending */

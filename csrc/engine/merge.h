@@ -52,6 +52,11 @@ static inline double merge_stored(int stores_average, double total) {
     return stores_average && total != 0 ? total : 1;
 }
 
+/* Return 1 if a call that is not late gets the stored result as it is, whatever its divisor. */
+static inline int merge_keeps_stored(const struct policy *p, int out_of_place) {
+    return !p->average || p->stores_average || out_of_place;
+}
+
 /* Return the divisor of a delivered R to which nothing is added. */
 static inline double merge_divisor(const struct policy *p, double total) {
     return p->average ? total : 1;

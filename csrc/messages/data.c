@@ -190,6 +190,11 @@ static exchange_record record(const wagma_handle *h, int contributes, int64_t ve
     return (exchange_record){.version = version, .weight = part.weight, .share = part.share};
 }
 
+/* Parts of this rank's newest contribution that are still to come: only of the call in progress. */
+static const call_parts *coming(const wagma_handle *h) {
+    return parts_whole(h->call.parts) ? NULL : h->call.parts;
+}
+
 /* Fill in the input of a version that pins the call's contribution. */
 static void pin_fresh(wagma_handle *h, messages_version *v, exchange_start *start) {
     struct messages_executor *e = h->state;
@@ -197,6 +202,8 @@ static void pin_fresh(wagma_handle *h, messages_version *v, exchange_start *star
     if (h->call.explicit_sync)
         start->mine.flags = EXCHANGE_EXPLICIT_SYNC;
     start->input = h->call.contribution;
+    start->coming = coming(h); /* of weight 0, too: the result may be written where x comes to */
+    start->going = merge_keeps_stored(&h->policy, e->out_of_place) ? h->call.parts : NULL;
     if (e->written) {
         v->input = messages_block_hold(e->written);
         start->input = v->input->data;
@@ -219,6 +226,7 @@ int messages_pin_input(wagma_handle *h, messages_version *v, int64_t input, exch
         start->mine = record(h, 1, e->newest_version, e->newest_weight);
         v->input = messages_block_hold(e->newest);
         start->input = v->input->data;
+        start->coming = coming(h);
     }
     if (start->mine.weight == 0)
         start->input = NULL;

@@ -306,10 +306,17 @@ static int take_time(wagma_handle *h) {
     return status != WAGMA_OK ? status : 1;
 }
 
+/* What carries is added to the whole contribution. */
+static int may_arrive(const wagma_handle *h) {
+    const struct messages_executor *e = messages_of(h);
+    return h->call.active && !e->arrived && (!e->carried || parts_whole(h->call.parts)) &&
+           activation_may_arrive(e->activation);
+}
+
 /* The call publishes its contribution as soon as the window lets it. 1: it did. */
 static int arrive(wagma_handle *h) {
     struct messages_executor *e = h->state;
-    if (!h->call.active || e->arrived || !activation_may_arrive(e->activation))
+    if (!may_arrive(h))
         return 0;
     int status = messages_contribute(h);
     if (status != WAGMA_OK)
@@ -320,10 +327,23 @@ static int arrive(wagma_handle *h) {
     return status != WAGMA_OK ? status : 1;
 }
 
+/* 1: more of the contribution is written, and the versions that have pinned it know. */
+static int take_parts(wagma_handle *h) {
+    struct messages_executor *e = h->state;
+    if (!h->call.active || parts_whole(h->call.parts))
+        return 0;
+    const int more = h->call.parts->look(h);
+    for (messages_version *v = e->versions; more > 0 && v; v = v->next)
+        if (v->exchange)
+            exchange_see_parts(e->pool, v->exchange);
+    return more;
+}
+
 /* Pass the call first: a rank that has arrived is not late for a message that has activated its
  * version meanwhile. */
 int messages_drive_groups(wagma_handle *h) {
-    int (*const parts[])(wagma_handle *) = {arrive, messages_take_message, take_data, take_time};
+    int (*const parts[])(wagma_handle *) = {take_parts, arrive, messages_take_message, take_data,
+                                            take_time};
     int moved = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const int result = parts[i](h);

@@ -195,9 +195,12 @@ void exchange_pool_free(struct exchange_pool *pool) {
 
 /* ---- one exchange ---------------------------------------------------------------------------- */
 
+static schedule_algorithm algorithm_for(const struct exchange_pool *pool, int n) {
+    return schedule_choose(n, pool->count * reduce_dtype_size(pool->dtype), &pool->limits);
+}
+
 int exchange_begin(struct exchange_pool *pool, const exchange_start *start, struct exchange **out) {
-    const size_t bytes = pool->count * reduce_dtype_size(pool->dtype);
-    const schedule_algorithm algorithm = schedule_choose(start->n, bytes, &pool->limits);
+    const schedule_algorithm algorithm = algorithm_for(pool, start->n);
     struct exchange *e = exchange_announce(pool, start->version);
     int status;
     if (!e)
@@ -223,6 +226,20 @@ int exchange_begin(struct exchange_pool *pool, const exchange_start *start, stru
     if ((status = exchange_replay(pool, e)))
         return status;
     return exchange_advance(pool, e);
+}
+
+/* What a member does not keep it sends at once. */
+size_t exchange_first(const struct exchange_pool *pool, int n, int index) {
+    const size_t end = schedule_kept(algorithm_for(pool, n), n, index, pool->count).end;
+    return end < pool->count ? end : 0;
+}
+
+void exchange_see_parts(struct exchange_pool *pool, struct exchange *e) {
+    if (!e->start.coming)
+        return;
+    if (parts_whole(e->start.coming))
+        e->start.coming = NULL;
+    exchange_mark(pool, e, 1);
 }
 
 /* End an exchange that has nothing left to do: the next exchange_poll() returns it. */

@@ -42,7 +42,9 @@ typedef struct exchange_start {
     int sync;               /* a sync version: over all ranks, with attachments; headers say so */
     const void *input; /* count elements, stable until the exchange is complete; NULL: weight 0 */
     void *result;      /* count elements; may be `input` */
-    int divide;        /* 1: the result is divided by the sum of the shares */
+    const call_parts *coming; /* NULL: the input is written. exchange_see_parts() ends its use */
+    call_parts *going;        /* is told what of the result is final; NULL: nobody is */
+    int divide;               /* 1: the result is divided by the sum of the shares */
     exchange_record mine;
     const void *attachment; /* sync: `attached` bytes that go with this rank's record; copied */
 } exchange_start;
@@ -72,6 +74,11 @@ int exchange_begin(struct exchange_pool *pool, const exchange_start *start, stru
  * *sync: its sender takes it for a sync version, *explicit_sync: and called sync(x). */
 int exchange_receive(struct exchange_pool *pool, int from, const void *message, size_t bytes,
                      int64_t *version, int *sync, int *explicit_sync);
+
+/* Return the element of the input that a member of a group of n reads first. */
+size_t exchange_first(const struct exchange_pool *pool, int n, int index);
+/* Go on in the next exchange_poll() with what has been written of the input. */
+void exchange_see_parts(struct exchange_pool *pool, struct exchange *e);
 
 /* Continue with the messages that the transport has completed. Write the exchanges that ended, at
  * most `most`, into ends[]; return their number, or an error. */

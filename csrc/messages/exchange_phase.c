@@ -16,6 +16,11 @@ static void note_beginning(const struct exchange_pool *pool, transfer *t) {
         t->began = trace_begin(pool->trace);
 }
 
+static void note_final(const struct exchange *e, schedule_range r) {
+    if (e->start.going)
+        e->start.going->note(e->start.going, e->start.result, r.begin, r.end);
+}
+
 void exchange_over(struct exchange_pool *pool, struct exchange *e, int step, int out,
                    uint32_t chunk) {
     transfer *t = &e->transfers[step];
@@ -30,6 +35,8 @@ void exchange_over(struct exchange_pool *pool, struct exchange *e, int step, int
                   e->members[e->schedule.step[step].peer], p);
         t->began = 0;
     }
+    if (!out && !phase_is_reduce(e, p) && !s->eager)
+        note_final(e, stream_chunk(s, chunk));
     if (out || phase_is_reduce(e, p) || !s->eager) /* else when it is copied */
         e->left--;
     uint32_t phases = UINT32_C(1) << p;
@@ -46,7 +53,7 @@ static size_t done_until(const stream *s) {
 /* Return 1 if the data that phase p sends of a range is available. */
 static int is_ready(const struct exchange *e, int p, schedule_range r) {
     if (p == 0)
-        return 1;
+        return parts_written(e->start.coming, r.begin, r.end);
     if (p > e->schedule.reduces)
         return e->copied >= p;
     const phase_state *before = &e->phase[p - 1];
@@ -193,6 +200,8 @@ static void sum_chunk(struct exchange_pool *pool, struct exchange *e, int p, sch
     sum_range(pool->kernels, pool->dtype, phase_form(e, p), is_final(e, p) ? SUM_DATA : SUM_PARTIAL,
               destination(pool, e, p, r.begin), e->inputs, e->weights, n,
               is_final(e, p) ? e->divisor : 1, length(r));
+    if (is_final(e, p))
+        note_final(e, r);
     if (pool->trace)
         trace_end(pool->trace, TRACE_REDUCE, began, e->start.version, -1, (int)c);
 }
@@ -232,6 +241,7 @@ static void copy(struct exchange_pool *pool, struct exchange *e, int p, int i) {
     const size_t size = size_in(pool, e, p);
     memcpy((unsigned char *)e->start.result + t->in.range.begin * size, t->in.ring,
            length(t->in.range) * size);
+    note_final(e, t->in.range);
     t->copied = 1;
     e->left--;
 }

@@ -186,6 +186,14 @@ void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, 
     }
 }
 
+schedule_range schedule_kept(schedule_algorithm algorithm, int n, int index, size_t count) {
+    const schedule_range all = range_of(0, count);
+    if (n == 1 || algorithm == SCHEDULE_DOUBLING)
+        return all;
+    const int radix = algorithm == SCHEDULE_DIRECT ? n : largest_factor(n);
+    return part(all, radix, index % radix);
+}
+
 schedule_algorithm schedule_choose(int n, size_t bytes, const schedule_limits *limits) {
     if (n == 1 || bytes <= limits->switch_bytes)
         return SCHEDULE_DOUBLING;

@@ -69,6 +69,9 @@ int schedule_phases(int n);
 /* Fills s; s->step has room for schedule_steps(). 0 <= index < n <= 2^11 and some. */
 void schedule_make(schedule *s, schedule_algorithm algorithm, int n, int index, size_t count);
 
+/* Return what the member keeps in phase 0; it sends the rest of its contribution. */
+schedule_range schedule_kept(schedule_algorithm algorithm, int n, int index, size_t count);
+
 /* The options schedule_*, by the same names. */
 typedef struct schedule_limits {
     size_t switch_bytes, part; /* 1 or more */

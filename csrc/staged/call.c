@@ -42,10 +42,6 @@ static int copy_by(const wagma_handle *h, unsigned char *out, unsigned char *pin
 
 /* ---- to the host ----------------------------------------------------------------------------- */
 
-static int find_copied(const struct staged *s) {
-    return s->device->calls->query(s->device, s->copied);
-}
-
 static int is_due(const wagma_handle *h) {
     const uint64_t now = clock_now(), until = h->call.until;
     return now >= h->call.look || (until != 0 && now >= until);
@@ -63,7 +59,7 @@ static int sleep_outside(wagma_handle *h) {
         if (serves)
             calls->look(h);
         nap();
-        status = find_copied(h->staged);
+        status = staged_find_copied(h);
     } while (status == WAGMA_INPROGRESS && !is_due(h) && !atomic_load(&h->closed));
     if (!serves)
         calls->enter(h);
@@ -86,9 +82,9 @@ static int wait_for_copied(wagma_handle *h) {
     return status == WAGMA_OK ? handle_check_open(h) : status;
 }
 
-/* WAGMA_OK: x is in pinned memory. */
+/* WAGMA_OK: x is in pinned memory, or its first part. */
 static int await_copied(wagma_handle *h, enum call_mode mode) {
-    int status = find_copied(h->staged);
+    int status = staged_find_copied(h);
     if (status != WAGMA_INPROGRESS)
         return status;
     if (mode == CALL_FINISH)
@@ -104,7 +100,7 @@ static int await_copied(wagma_handle *h, enum call_mode mode) {
 static int copy_result(wagma_handle *h, int k, void *out, const void *result) {
     struct staged_view *v = &h->staged->views[k];
     if (staged_reach(h, result))
-        return copy(h->staged, out, result);
+        return staged_copy_result(h, out, result);
     const int status = staged_add_pinned(h, &v->pinned);
     return status == WAGMA_OK ? copy_by(h, out, v->pinned, result) : status;
 }
@@ -159,7 +155,7 @@ static int deliver(wagma_handle *h) {
     wagma_outcome *o = &h->outcome;
     int status = WAGMA_OK;
     if (o->merged && !s->out_of_place && !(s->direct && h->policy.ordered))
-        status = copy(s, h->call.given, s->x);
+        status = staged_copy_x_back(h);
     if (status == WAGMA_OK && o->results_count > 0)
         status = show_all(h);
     if (status == WAGMA_OK && o->result)
@@ -168,17 +164,20 @@ static int deliver(wagma_handle *h) {
 }
 
 /* After a call that ended with `status`, what the caller queues comes behind the engine's copies,
- * also after an error: x is the caller's again. Return the first error. */
+ * also after an error: x is the caller's again. So it does when a wait has ended that took parts
+ * of a result: the handle may end before the call goes on. Return the first error. */
 static int end_use(const wagma_handle *h, int status) {
     const struct staged *s = h->staged;
     char said[1024];
-    if (status == WAGMA_INPROGRESS)
+    if (status == WAGMA_INPROGRESS && !s->took)
         return status;
     snprintf(said, sizeof said, "%s", wagma_last_error());
     int ended = s->device->calls->record(s->device, s->delivered, s->stream);
     if (ended == WAGMA_OK)
         ended = s->device->calls->wait(s->device, s->caller, s->delivered);
-    return status == WAGMA_OK ? ended : error_set(status, "%s", said);
+    return status == WAGMA_OK || (status == WAGMA_INPROGRESS && ended != WAGMA_OK)
+               ? ended
+               : error_set(status, "%s", said);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -189,6 +188,7 @@ static int begin_executor(wagma_handle *h) {
     h->call.began = clock_now();
     handle_restart_delay(h);
     h->call.contribution = h->call.x = s->x;
+    h->call.parts = s->by_parts ? &s->parts : NULL;
     if (s->out_of_place && !s->direct)
         copy_on_host(h, s->contribution, s->x, s->bytes);
     if (s->out_of_place || s->direct)
@@ -233,12 +233,12 @@ static int begin(wagma_handle *h, enum call_mode mode) {
     struct staged *s = h->staged;
     h->call.active = 0;
     int status = find_place(h);
-    if (status == WAGMA_OK)
+    if (status == WAGMA_OK) {
+        staged_choose_parts(h);
         status = staged_follow(s);
+    }
     if (status == WAGMA_OK)
-        status = copy(s, s->direct ? s->contribution : s->x, h->call.given);
-    if (status == WAGMA_OK)
-        status = s->device->calls->record(s->device, s->copied, s->stream);
+        status = staged_copy_x(h, s->direct ? s->contribution : s->x);
     return status == WAGMA_OK ? run(h, mode) : status;
 }
 

@@ -103,7 +103,7 @@ static void free_views(const wagma_handle *h, const struct staged *s) {
 
 static void free_device(struct staged *s) {
     const device_calls *calls = s->device->calls;
-    void *const events[] = {s->called, s->copied, s->delivered};
+    void *const events[] = {s->called, s->delivered};
     if (s->reserved)
         calls->free(s->device, s->reserved);
     if (s->is_pinned)
@@ -111,6 +111,9 @@ static void free_device(struct staged *s) {
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (events[i])
             calls->event_free(s->device, events[i]);
+    for (int k = 0; k < s->parts_n; k++)
+        if (s->copied[k])
+            calls->event_free(s->device, s->copied[k]);
     if (s->stream)
         calls->stream_free(s->device, s->stream);
 }
@@ -180,6 +183,7 @@ int staged_new(wagma_handle *h, const struct executor_request *request) {
                          (long long)o->count);
     }
     s->memory = s->bytes;
+    staged_lay_out(h);
     s->calls = calls_over(&h->executor->calls);
     h->calls = &s->calls;
     return WAGMA_OK;
@@ -190,8 +194,8 @@ static int make_streams(struct staged *s) {
     int status = calls->stream_new(s->device, &s->stream);
     if (status == WAGMA_OK)
         status = calls->event_new(s->device, &s->called);
-    if (status == WAGMA_OK)
-        status = calls->event_new(s->device, &s->copied);
+    for (int k = 0; k < s->parts_n && status == WAGMA_OK; k++)
+        status = calls->event_new(s->device, &s->copied[k]);
     return status == WAGMA_OK ? calls->event_new(s->device, &s->delivered) : status;
 }
 

@@ -8,14 +8,27 @@
  * next contribution, and results that are shown from where they are. Where that is refused, the
  * host copies between that memory and pinned memory of this layer.
  *
+ * Parts. With an executor that takes call.parts (engine/parts.h) copies, transfers and sums of one
+ * large array overlap:
+ *
+ *   x           part | part | part | part      each has an event
+ *   exchange         chunks, as their parts are there
+ *   result                      part | part | part | part      each as soon as it is final
+ *
+ * The executor begins when the first part of x is there. Then the caller's earlier work is done, so
+ * that the others come as fast as the bus is: a rank whose x is not produced is late as a whole. No
+ * message says so: an exchange only sends and sums later what is not there yet, and goes on with
+ * the rest meanwhile. A call is over when all parts of its x have come.
+ *
  * Order. A call first queues the copy of x to pinned memory of the host, behind what the caller's
- * stream has (`called`). The executor begins the call when that copy is complete (`copied`): what
- * it publishes is written. So it begins as if x had been passed then, and the wait before counts as
+ * stream has (`called`). The executor begins the call when that copy, or its first part, is
+ * complete (`copied`). So it begins as if x had been passed then, and the wait before counts as
  * computing. All copies are on one stream of the engine: a copy to pinned memory comes behind the
  * copies from there of the call before, and the host writes pinned memory only in a call whose copy
- * is complete. Copies of results are left queued when a call ends; the caller's stream waits for
- * them (`delivered`), and close() does. The executor gives results back in its next call or in
- * close(): when they are copied. */
+ * has begun to arrive. An exchange in place writes no element of the result before that of x has
+ * come. Copies of results are left queued when a call ends; the caller's stream waits for them
+ * (`delivered`), and close() does. The executor gives results back in its next call or in close():
+ * when they are copied. */
 #ifndef WAGMA_STAGED_STAGED_H
 #define WAGMA_STAGED_STAGED_H
 
@@ -23,6 +36,8 @@
 #include "device/device.h"
 #include "device/order.h"
 #include "engine/handle.h"
+
+enum { STAGED_PARTS_MAX = 32 };
 
 struct staged_view { /* one result that a call shows */
     void *array;     /* on the device; NULL: not made yet */
@@ -40,16 +55,28 @@ struct staged {
     struct executor_calls calls; /* the handle's */
     struct kept kept;            /* see wagma_handle.keeps_arrays */
     wagma_device *device;
-    void *caller, *stream;             /* the caller's, and the engine's */
-    void *called, *copied, *delivered; /* events; `delivered` is made last */
-    size_t bytes;                      /* of an array */
-    const void *initial;               /* on the device; NULL: zeros */
-    void *x;                           /* pinned: the executor's x */
-    int is_pinned;                     /* otherwise it is only memory */
-    void *reserved;     /* on the device, for next_contribution(); NULL: not made yet */
-    void *contribution; /* the executor's buffer for it; NULL: none is handed out */
-    int out_of_place;   /* the call's x is `reserved` */
-    int direct;         /* the call's x is copied to `contribution`, not to x */
+    void *caller, *stream;    /* the caller's, and the engine's */
+    void *called, *delivered; /* events; `delivered` is made last */
+    size_t bytes;             /* of an array */
+    const void *initial;      /* on the device; NULL: zeros */
+    void *x;                  /* pinned: the executor's x */
+    int is_pinned;            /* otherwise it is only memory */
+    void *reserved;           /* on the device, for next_contribution(); NULL: not made yet */
+    void *contribution;       /* the executor's buffer for it; NULL: none is handed out */
+    int out_of_place;         /* the call's x is `reserved` */
+    int direct;               /* the call's x is copied to `contribution`, not to x */
+    /* parts */
+    call_parts parts;
+    size_t part;                      /* elements of each but the last */
+    int parts_n;                      /* 1: arrays have no parts */
+    int by_parts;                     /* the call has */
+    void *copied[STAGED_PARTS_MAX];   /* events, [parts_n] */
+    int copies, copied_n;             /* of x: queued, complete */
+    const void *from;                 /* the result of which parts may be final; NULL: none is */
+    void *to;                         /* where such a result goes */
+    size_t missing[STAGED_PARTS_MAX]; /* elements of it that are not final */
+    unsigned char gone[STAGED_PARTS_MAX]; /* 1: the copy is queued */
+    int took;                             /* one is */
     struct staged_pages *pages;
     struct staged_view *views;
     const void **results; /* of the last call, on the device */
@@ -72,6 +99,21 @@ int staged_reach(const wagma_handle *h, const void *array);
  * *memory stays as it is if it is there already. */
 int staged_add_array(const wagma_handle *h, void **memory);
 int staged_add_pinned(const wagma_handle *h, void **memory);
+
+/* ---- parts.c --------------------------------------------------------------------------------- */
+
+/* Choose the parts of the handle's arrays. */
+void staged_lay_out(wagma_handle *h);
+/* Decide whether the call goes by parts; its x has a place. */
+void staged_choose_parts(wagma_handle *h);
+/* Queue the copies of x to the host, with their events. */
+int staged_copy_x(wagma_handle *h, void *out);
+/* Look for the next part of x: WAGMA_OK: it is there; WAGMA_INPROGRESS, or an error. */
+int staged_find_copied(wagma_handle *h);
+/* Divide x, if the executor has left that, and queue its copy back. */
+int staged_copy_x_back(wagma_handle *h);
+/* Queue the copy of what was not copied of a result yet. */
+int staged_copy_result(wagma_handle *h, void *out, const void *result);
 
 /* ---- call.c ---------------------------------------------------------------------------------- */
 

@@ -223,6 +223,12 @@ void machine_release(wagma_device *device) {
     machine_unlock(d, WAGMA_OK);
 }
 
+void machine_allow(wagma_device *device, int n) {
+    struct device *d = machine_lock(device);
+    d->allowed = n;
+    machine_unlock(d, WAGMA_OK);
+}
+
 /* ---- the machine ----------------------------------------------------------------------------- */
 
 static const device_calls calls = {
@@ -261,7 +267,8 @@ struct machine *machine_new(int devices, uint64_t seed) {
         m->device[r] = (struct device){
             .device = {.abi = DEVICE_ABI, .calls = &calls, .name = "simulation", .error = no_error},
             .machine = m,
-            .number = r};
+            .number = r,
+            .allowed = -1};
     return m;
 }
 

@@ -71,6 +71,7 @@ struct device {
     int number;
     int fails[MACHINE_CALLS]; /* which call from now on; 0: none */
     int broken, held;
+    int allowed; /* copies and sums that it still does; -1: any number */
 };
 
 struct machine {

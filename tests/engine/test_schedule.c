@@ -276,6 +276,22 @@ static void test_large(void) { /* indices and phases of the largest group; nothi
         }
 }
 
+static void test_what_is_kept(void) {
+    for (int n = 1; n <= 12; n++)
+        for (int a = SCHEDULE_HALVING; a <= SCHEDULE_DIRECT; a++) {
+            group g;
+            open_group(&g, (schedule_algorithm)a, n, 1001);
+            size_t wrong = 0;
+            for (int i = 0; i < n; i++) {
+                const schedule_range kept = schedule_kept((schedule_algorithm)a, n, i, 1001);
+                const schedule_range made = g.member[i].schedule.phase[0].kept;
+                wrong += kept.begin != made.begin || kept.end != made.end;
+            }
+            close_group(&g);
+            CHECK(wrong == 0, "%d members, algorithm %d: %zu", n, a, wrong);
+        }
+}
+
 static void test_choice(void) {
     const schedule_limits any = {.switch_bytes = 4096, .part = 1, .direct = 8};
     CHECK(schedule_choose(1, 1 << 30, &any) == SCHEDULE_DOUBLING, "alone");
@@ -297,6 +313,7 @@ int main(void) {
     RUN(test_volume);
     RUN(test_parts_are_even);
     RUN(test_large);
+    RUN(test_what_is_kept);
     RUN(test_choice);
     return check_summary();
 }

@@ -95,6 +95,7 @@ static void draw_options(trial *g, enum trial_kind kind) {
     o->average = array_is_integer(o->dtype) ? 0 : draw(random, 4) != 0;
     o->count = counts[draw(random, 7)];
     o->seed = draw(random, 1u << 30);
+    o->schedule_chunk = o->seed % 2 ? 256 << o->seed / 2 % 6 : 0; /* many parts, or one */
     o->window = draw(random, 3) ? 1 + draw(random, 5) : 0;
     o->sync_period = draw(random, 2) ? 1 + draw(random, 9) : 0;
     o->grace = draw(random, 3) ? 0 : draw(random, 2) ? -1 : 20e-6;
@@ -117,10 +118,10 @@ void trial_begin(trial *g, uint64_t seed, enum trial_kind kind) {
     g->versions = 10 + draw(&g->random, TRIAL_VERSIONS - 10);
     snprintf(g->name, sizeof g->name,
              "seed %" PRIu64 ": P=%d S=%d grouping %d activation %d quorum %d late %d missed %d "
-             "dtype %d average %d window %d sync %d grace %g count %d limit %" PRIu64,
+             "dtype %d average %d window %d sync %d grace %g count %d chunk %d limit %" PRIu64,
              seed, o->size, o->group_size, o->grouping, o->activation, o->quorum, o->late,
              o->missed, o->dtype, o->average, (int)o->window, (int)o->sync_period, o->grace,
-             (int)o->count, o->shm_limit);
+             (int)o->count, (int)o->schedule_chunk, o->shm_limit);
     EXPECT(wagma_options_check(o) == WAGMA_OK, "%s [%s]", wagma_last_error(), g->name);
     const int all = o->activation == WAGMA_ACTIVATION_GROUP && o->quorum == o->group_size &&
                     o->memory != WAGMA_MEMORY_DEVICE;

@@ -43,9 +43,21 @@ static int begin(wagma_handle *h) {
     return messages_tell(h, ACTIVATION_EVENT_CALL);
 }
 
+/* Look for a stall of this rank's device. */
+static int look_at_parts(wagma_handle *h, const void *context, uint64_t now) {
+    (void)context, (void)now;
+    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
+}
+
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     const struct activation_call answer = activation_ask(messages_of(h)->activation);
-    *over = answer.state == ACTIVATION_DONE && mode != CALL_POST;
+    const int whole = parts_whole(h->call.parts);
+    const int status = h->call.parts && mode == CALL_FINISH ? h->call.parts->take(h) : WAGMA_OK;
+    if (status != WAGMA_OK)
+        return status;
+    *over = answer.state == ACTIVATION_DONE && whole && mode != CALL_POST;
+    if (!*over && !whole)
+        return messages_pause_for(h, mode, TRACE_FOR_DEVICE, look_at_parts, NULL, moved);
     if (!*over)
         return messages_pause(h, mode, &answer, moved);
     messages_end_wait(h);
@@ -62,6 +74,17 @@ static int next_contribution(wagma_handle *h, void **buffer) {
 
 static int pages_of(const wagma_handle *h, const void *array, void **pages, size_t *bytes) {
     return arena_pages_of(&messages_of(h)->arena, array, pages, bytes);
+}
+
+static size_t first_needed(const wagma_handle *h) {
+    const struct messages_executor *e = messages_of(h);
+    if (h->call.sync)
+        return exchange_first(e->pool, h->size, h->rank);
+    const int n = topology_members(&h->topology, h->rank, h->call.version, e->ranks);
+    int index = 0;
+    while (e->ranks[index] != h->rank)
+        index++;
+    return exchange_first(e->pool, n, index);
 }
 
 static void set_quorum(wagma_handle *h) {
@@ -221,7 +244,7 @@ const struct executor messages_quorum_all_executor = {
     .name = "messages/groups, quorum all",
     .fits = fits_quorum_all,
     .create = create,
-    .calls = {MESSAGES_CALLS, .array = array},
+    .calls = {MESSAGES_CALLS, .array = array, .first_needed = first_needed},
 };
 
 const struct executor messages_groups_executor = {
@@ -229,6 +252,6 @@ const struct executor messages_groups_executor = {
     .fits = fits_groups,
     .create = create,
     .calls = {MESSAGES_CALLS, .array = array, .next_contribution = next_contribution,
-              .pages_of = pages_of, .set_quorum = set_quorum, .pinned = pinned,
-              .carried_weight = carried_weight, .grace = grace},
+              .pages_of = pages_of, .first_needed = first_needed, .set_quorum = set_quorum,
+              .pinned = pinned, .carried_weight = carried_weight, .grace = grace},
 };

@@ -27,6 +27,10 @@ static struct merge list(wagma_handle *h, const messages_version *v) {
 
 static void deliver(wagma_handle *h, const messages_version *v, void *out, const struct merge *m) {
     const void *stored = v->result ? v->result->data : h->call.x;
+    if (h->call.parts && out == stored && !m->adds) {
+        h->call.parts->divisor = m->copied;
+        return;
+    }
     merge_deliver(m, h->kernels, dtype_of(h), out, stored, h->call.contribution, elements(h), 0);
 }
 

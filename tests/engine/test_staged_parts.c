@@ -1,0 +1,397 @@
+/* Arrays on simulated devices that are copied by parts while their call goes on, over messages:
+ * what overlaps, the bits of results, failures in the middle, and the end with parts under way. */
+/* short run: asan */
+#include "check.h"
+#include "device_stage.h"
+#include "element.h"
+#include "protocol/schedule.h"
+#include "staged/staged.h"
+#include "transport_sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 4096, MANY = 100000 };
+
+enum kind_of_call { ALL, STALE, SKIP, POLICIES };
+
+static const char *const policies[] = {"all", "stale", "skip"};
+
+/* Every rank is awaited in each version, and is fresh. */
+static wagma_options options_by_parts(int size, enum kind_of_call policy,
+                                      schedule_algorithm algorithm) {
+    wagma_options o = options_of(size, size, size, COUNT);
+    o.schedule_chunk = CHUNK;
+    o.schedule_direct = algorithm == SCHEDULE_DIRECT ? 16 : 1;
+    o.schedule_switch = algorithm == SCHEDULE_DOUBLING ? 1 << 30 : 0;
+    o.progress = WAGMA_PROGRESS_MAIN;
+    o.timeout = 20;
+    if (policy != ALL) {
+        o.quorum = 1;
+        o.grace = 10;
+        o.late = policy == SKIP ? WAGMA_LATE_SKIP : WAGMA_LATE_STALE;
+    }
+    return o;
+}
+
+static void post(stage *s, int r, void *x, int64_t t) {
+    put(r, x, t);
+    EXPECT(wagma_post(s->cast.handle[r], x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+}
+
+/* Tests both calls until they are over. */
+static void end_calls(stage *s, void *const *x, wagma_outcome *o) {
+    int status[2] = {WAGMA_INPROGRESS, WAGMA_INPROGRESS};
+    for (int r = 0; status[0] == WAGMA_INPROGRESS || status[1] == WAGMA_INPROGRESS; r = 1 - r)
+        if (status[r] == WAGMA_INPROGRESS)
+            status[r] = wagma_test(s->cast.handle[r], x[r], &o[r]);
+    EXPECT(status[0] == WAGMA_OK && status[1] == WAGMA_OK, "%s", wagma_last_error());
+    for (int r = 0; r < 2; r++)
+        expect_outcome(s, r, o[r].results_count ? o[r].results[0] : x[r], &o[r]);
+}
+
+/* ---- what overlaps --------------------------------------------------------------------------- */
+
+/* The first part of x is sent while the others are still on the device; "stale": also where nothing
+ * has come from the other rank. */
+static void test_sends_before_x_is_copied(void) {
+    for (int k = 0; k < POLICIES * SCHEDULE_ALGORITHMS * 2; k++) {
+        const enum kind_of_call policy = (enum kind_of_call)(k % POLICIES);
+        const int slow = k / POLICIES % 2; /* each keeps another half of the array */
+        const int alone = policy == STALE;
+        wagma_options options = options_by_parts(2, policy, (schedule_algorithm)(k / POLICIES / 2));
+        wagma_outcome o[2];
+        stage s;
+        if (alone)
+            options.grace = 0;
+        CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
+        const struct staged *staged = s.cast.handle[slow]->staged;
+        machine_allow(place_of(slow)->device, 1);
+        post(&s, slow, s.x[slow], 0);
+        if (!alone)
+            post(&s, 1 - slow, s.x[1 - slow], 0);
+        for (int i = 0; i < MANY && sim_traffic(s.cast.sim, slow).datas == 0; i++)
+            for (int r = 0; r < 2; r++)
+                if (r == slow || !alone)
+                    EXPECT(wagma_test(s.cast.handle[r], s.x[r], NULL) == WAGMA_INPROGRESS, "%s",
+                           wagma_last_error());
+        EXPECT(sim_traffic(s.cast.sim, slow).datas > 0, "nothing is sent");
+        EXPECT(staged->copied_n == 1 && staged->copies > 8, "%d of %d parts are copied",
+               staged->copied_n, staged->copies);
+        machine_allow(place_of(slow)->device, -1);
+        if (alone)
+            post(&s, 1 - slow, s.x[1 - slow], 0);
+        end_calls(&s, s.x, o);
+        stage_close(&s);
+        CHECK(expectations_failed() == 0, "%s, algorithm %d, rank %d", policies[policy],
+              k / POLICIES / 2, slow);
+    }
+}
+
+/* Expects the first part of rank 0's array to be the sum. */
+static void expect_first_part(const void *array, size_t elements) {
+    static double mine[COUNT], other[COUNT];
+    const double *seen = place_look(place_of(0), array, BYTES);
+    contribute(WAGMA_F64, mine, 0, 0, COUNT);
+    contribute(WAGMA_F64, other, 1, 0, COUNT);
+    size_t same = 0;
+    while (same < elements && seen[same] == mine[same] + other[same])
+        same++;
+    EXPECT(same == elements, "element %zu is %g, not %g", same, seen[same],
+           mine[same] + other[same]);
+}
+
+/* The first part of the result is on the device while others have not been received, but not before
+ * the call is waited for. */
+static void test_result_comes_before_its_end(void) {
+    for (int k = 0; k < 5; k++) {
+        const int out_of_place = k >= POLICIES;
+        const enum kind_of_call policy = (enum kind_of_call)(k % POLICIES + out_of_place);
+        wagma_options options = options_by_parts(2, policy, SCHEDULE_DIRECT);
+        wagma_outcome o[2];
+        stage s;
+        CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
+        wagma_handle *const *h = s.cast.handle;
+        void *x[2] = {s.x[0], s.x[1]};
+        if (out_of_place)
+            EXPECT(wagma_next_contribution(h[0], &x[0]) == WAGMA_OK, "%s", wagma_last_error());
+        const struct staged *staged = h[0]->staged, *slow = h[1]->staged;
+        machine_allow(place_of(1)->device, 3);
+        post(&s, 1, x[1], 0);
+        for (int i = 0; i < MANY && !h[1]->call.active; i++)
+            (void)wagma_test(h[1], x[1], NULL);
+        post(&s, 0, x[0], 0);
+        for (int i = 0; i < 2000; i++)
+            for (int r = 0; r < 2; r++)
+                EXPECT(wagma_test(h[r], x[r], NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        EXPECT(staged->from && staged->missing[0] == 0 && !staged->took,
+               "a posted call has changed x");
+        EXPECT(wagma_wait(h[0], x[0], 0.001, NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        EXPECT(staged->took && slow->copied_n < slow->copies, "took %d, %d of %d parts",
+               staged->took, slow->copied_n, slow->copies);
+        expect_first_part(staged->to, staged->part);
+        machine_allow(place_of(1)->device, -1);
+        if (!out_of_place) {
+            end_calls(&s, x, o);
+        } else {
+            int status = WAGMA_INPROGRESS;
+            while (status == WAGMA_INPROGRESS) {
+                status = wagma_wait(h[0], x[0], 0.001, &o[0]);
+                if (h[1]->call.pending)
+                    (void)wagma_test(h[1], x[1], &o[1]);
+            }
+            expect_outcome(&s, 0, o[0].results_count ? o[0].results[0] : o[0].result, &o[0]);
+            while (h[1]->call.pending)
+                (void)wagma_test(h[1], x[1], &o[1]);
+        }
+        stage_close(&s);
+        CHECK(expectations_failed() == 0, "%s, out of place %d", policies[policy], out_of_place);
+    }
+}
+
+/* ---- what has to be whole -------------------------------------------------------------------- */
+
+/* Polls the calls of ranks that have one, so often that parts would be used that are not there. */
+static void poll_often(stage *s) {
+    for (int i = 0; i < 2000; i++)
+        for (int r = 0; r < 2; r++)
+            if (s->cast.handle[r]->call.pending)
+                (void)wagma_test(s->cast.handle[r], s->x[r], NULL);
+}
+
+static void expect_sum(const void *array, int other_rank, int64_t other_version, double own) {
+    static double mine[COUNT], other[COUNT];
+    const double *seen = place_look(place_of(0), array, BYTES);
+    contribute(WAGMA_F64, mine, 0, 1, COUNT);
+    contribute(WAGMA_F64, other, other_rank, other_version, COUNT);
+    size_t same = 0;
+    while (same < COUNT && seen[same] == own * mine[same] + other[same])
+        same++;
+    EXPECT(same == COUNT, "element %zu is %g, not %g", same, seen[same],
+           own * mine[same] + other[same]);
+}
+
+/* The exchange writes where an x of weight 0 is copied to. */
+static void test_x_of_weight_0(void) {
+    wagma_options options = options_by_parts(2, ALL, SCHEDULE_DIRECT);
+    stage s;
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    machine_allow(place_of(0)->device, 1);
+    put(0, s.x[0], 0);
+    EXPECT(wagma_post(s.cast.handle[0], s.x[0], 0, 0) == WAGMA_INPROGRESS, "post");
+    post(&s, 1, s.x[1], 0);
+    poll_often(&s);
+    machine_allow(place_of(0)->device, -1);
+    while (s.cast.handle[0]->call.pending || s.cast.handle[1]->call.pending)
+        poll_often(&s);
+    expect_sum(s.x[0], 1, 0, 0);
+    stage_close(&s);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* What rank 0 carries is added to a whole contribution. */
+static void test_carried(void) {
+    wagma_options options = options_by_parts(2, SKIP, SCHEDULE_DIRECT);
+    wagma_outcome o;
+    stage s;
+    int32_t lost[2];
+    options.late = WAGMA_LATE_CARRY;
+    options.grace = 0;
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    wagma_handle *h = s.cast.handle[0];
+    post(&s, 1, s.x[1], 0);
+    for (int64_t t = 0; t < 2; t++) {
+        while (t == 0 && !wagma_pinned(h)) /* rank 0 is late */
+            (void)wagma_test(s.cast.handle[1], s.x[1], NULL);
+        machine_allow(place_of(0)->device, t == 0 ? -1 : 1);
+        post(&s, 0, s.x[0], t);
+        if (t == 1)
+            poll_often(&s);
+        machine_allow(place_of(0)->device, -1);
+        for (int status = WAGMA_INPROGRESS; status == WAGMA_INPROGRESS;) {
+            status = wagma_test(h, s.x[0], &o);
+            if (s.cast.handle[1]->call.pending)
+                (void)wagma_test(s.cast.handle[1], s.x[1], NULL);
+            else
+                (void)wagma_lost(s.cast.handle[1], lost); /* takes part in what rank 0 does */
+        }
+        EXPECT(h->version == t + 1 && o.late == (t == 0), "version %d, late %d", (int)h->version,
+               o.late);
+    }
+    expect_sum(s.x[0], 0, 0, 1);
+    while (s.cast.handle[1]->call.pending)
+        poll_often(&s);
+    stage_close(&s);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+enum { BITS_RANKS = 4, VERSIONS = 3, COUNT_MOST = 9001 };
+
+struct bits {
+    unsigned char array[2][BITS_RANKS][VERSIONS][COUNT_MOST * sizeof(double)];
+    int staged; /* of which array[] has the results */
+};
+
+static struct bits bits;
+
+static void call_for_bits(rank *me) {
+    static _Thread_local unsigned char host[COUNT_MOST * sizeof(double)];
+    const wagma_options *o = &me->segment->options;
+    const wagma_dtype dtype = (wagma_dtype)o->dtype;
+    const size_t count = (size_t)o->count, bytes = count * reduce_dtype_size(dtype);
+    place *p = place_of(me->rank);
+    void *x = place_new(p, bytes);
+    memset(host, 0, bytes);
+    place_put(p, x, host, bytes);
+    wagma_handle *h = rank_join(me, x);
+    for (int t = 0; h && t < VERSIONS; t++) {
+        wagma_outcome outcome;
+        for (size_t i = 0; i < count; i++)
+            element_put(dtype, host, i,
+                        dtype == WAGMA_I32
+                            ? (double)(i * 31 + (size_t)me->rank)
+                            : 0.37 * (double)((i * 17 + (size_t)t) % 1009) + 1.0 / (3 + me->rank));
+        place_put(p, x, host, bytes);
+        const double weight = 1 + me->rank;
+        const int status = t == 1 ? wagma_post(h, x, weight, 0) == WAGMA_INPROGRESS
+                                        ? wagma_wait(h, x, -1, &outcome)
+                                        : WAGMA_ESYS
+                                  : wagma_allreduce(h, x, weight, &outcome);
+        EXPECT(status == WAGMA_OK && !outcome.late, "%d: %s", status, wagma_last_error());
+        memcpy(bits.array[bits.staged][me->rank][t], place_look(p, x, bytes), bytes);
+    }
+    if (h)
+        wagma_close(h);
+    wagma_free(h);
+    place_free(p, x);
+}
+
+static void test_bits(void) {
+    static const wagma_dtype dtypes[] = {WAGMA_F32, WAGMA_F16, WAGMA_BF16, WAGMA_F64, WAGMA_I32};
+    static const int64_t counts[] = {COUNT_MOST, 4096, 4097};
+    for (int k = 0; k < 40; k++) {
+        const int size = 1 + k % BITS_RANKS;
+        wagma_options o = options_by_parts(size, (enum kind_of_call)(k / 4 % 2),
+                                           (schedule_algorithm)(k / 2 % SCHEDULE_ALGORITHMS));
+        if (k % 8 == 3)
+            o.group_size = o.quorum = 2; /* of 4 ranks, where all are awaited */
+        o.schedule_chunk = 256 << k % 3;
+        o.dtype = dtypes[k % 5];
+        o.average = o.dtype != WAGMA_I32 && k / 5 % 2 == 0;
+        o.count = counts[k % 3];
+        o.progress = k % 2 ? WAGMA_PROGRESS_MAIN : WAGMA_PROGRESS_SLEEP;
+        for (bits.staged = 0; bits.staged < 2; bits.staged++) {
+            o.memory = arrays_on_devices = bits.staged ? WAGMA_MEMORY_STAGED : WAGMA_MEMORY_HOST;
+            places_begin(size, (uint64_t)k, COUNT_MOST * sizeof(double));
+            team_join(team_start(THREADS, &o, call_for_bits, NULL));
+            places_end();
+        }
+        const int differ = memcmp(bits.array[0], bits.array[1], sizeof bits.array[0]);
+        CHECK(expectations_failed() == 0 && !differ,
+              "%d ranks, dtype %d, average %d, differ %d, %d", size, o.dtype, o.average, differ, k);
+    }
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+typedef struct attempt {
+    enum machine_call call;
+    int nth;
+    _Atomic int made;
+    int status[3];
+    char message[256];
+} attempt;
+
+static void attempt_calls(rank *me) {
+    attempt *a = me->shared;
+    place *p = place_of(me->rank);
+    void *x = place_new(p, BYTES);
+    put(me->rank, x, -1);
+    wagma_handle *h = rank_join(me, x);
+    atomic_fetch_add(&a->made, 1);
+    while (atomic_load(&a->made) < me->size)
+        sleep_ms(0.2);
+    if (me->rank == 0)
+        machine_fail(p->device, a->call, a->nth);
+    int status = WAGMA_OK;
+    for (int64_t t = 0; status == WAGMA_OK && t < 2; t++) {
+        put(me->rank, x, t);
+        status = wagma_allreduce(h, x, 1, NULL);
+    }
+    a->status[me->rank] = status;
+    if (me->rank == 0)
+        snprintf(a->message, sizeof a->message, "%s", wagma_last_error());
+    if (status == WAGMA_OK)
+        (void)wagma_close(h);
+    wagma_free(h);
+    machine_fail(p->device, a->call, 0);
+    place_free(p, x);
+}
+
+/* Whichever part fails on one rank, all ranks end, with errors that tell. */
+static void test_a_part_fails(void) {
+    static const enum machine_call calls[] = {MACHINE_WORK, MACHINE_QUEUE, MACHINE_RECORD};
+    for (int k = 0; k < 3 * POLICIES; k++)
+        for (int nth = 1 + k % 4, last = 0; !last && nth < 100; nth += 9) {
+            const enum kind_of_call policy = (enum kind_of_call)(k % POLICIES);
+            attempt a = {.call = calls[k / POLICIES], .nth = nth};
+            wagma_options options = options_by_parts(3, policy, SCHEDULE_DIRECT);
+            options.progress = nth % 2 ? WAGMA_PROGRESS_MAIN : WAGMA_PROGRESS_SLEEP;
+            places_begin(3, (uint64_t)nth, BYTES);
+            team_join(team_start(THREADS, &options, attempt_calls, &a));
+            places_end();
+            last = a.status[0] == WAGMA_OK; /* so much is not done */
+            EXPECT(last || (a.status[0] == WAGMA_ESYS &&
+                            (strstr(a.message, "injected") || strstr(a.message, "has failed"))),
+                   "rank 0: status %d: %s", a.status[0], a.message);
+            for (int r = 1; r < 3; r++) /* rank 0 may be needed no more */
+                EXPECT(a.status[r] == WAGMA_OK || (!last && a.status[r] == WAGMA_EPEER),
+                       "rank %d: status %d", r, a.status[r]);
+            CHECK(expectations_failed() == 0, "%s, call %d, number %d", policies[policy],
+                  (int)a.call, nth);
+        }
+}
+
+/* A rank is freed with parts of x and of the result under way, and messages too. */
+static void test_freed_with_parts_under_way(void) {
+    for (int k = 0; k < 12; k++) {
+        const enum kind_of_call policy = (enum kind_of_call)(k % POLICIES);
+        wagma_options options = options_by_parts(2, policy, SCHEDULE_DIRECT);
+        stage s;
+        CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
+        wagma_handle **h = s.cast.handle;
+        machine_allow(place_of(0)->device, 1 + k % 8);
+        for (int r = 0; r < 2; r++)
+            post(&s, r, s.x[r], 0);
+        for (int i = 0; i < MANY && sim_traffic(s.cast.sim, 0).datas == 0; i++)
+            for (int r = 0; r < 2; r++)
+                (void)wagma_test(h[r], s.x[r], NULL);
+        EXPECT(wagma_wait(h[0], s.x[0], 0.001, NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+        wagma_fail(h[0]);
+        machine_allow(place_of(0)->device, -1);
+        wagma_free(h[0]);
+        h[0] = NULL;
+        const int status = wagma_wait(h[1], s.x[1], -1, NULL);
+        EXPECT(status == WAGMA_EPEER, "status %d: %s", status, wagma_last_error());
+        for (int r = 0; r < 2; r++)
+            place_free(place_of(r), s.x[r]);
+        cast_drop(&s.cast);
+        places_end();
+        CHECK(expectations_failed() == 0, "%s, %d", policies[policy], k);
+    }
+}
+
+int main(void) {
+    arrays_on_devices = WAGMA_MEMORY_STAGED;
+    messages_for_threads = 1;
+    RUN(test_sends_before_x_is_copied);
+    RUN(test_result_comes_before_its_end);
+    RUN(test_x_of_weight_0);
+    RUN(test_carried);
+    RUN(test_a_part_fails);
+    RUN(test_freed_with_parts_under_way);
+    RUN(test_bits); /* changes where arrays are */
+    return check_summary();
+}
