@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -17,6 +17,10 @@ CAUSES: tuple[Cause, ...] = ("input", "compute", "communication")
 MIN_STEPS = 10
 LEAST = 0.05  # of the own time of a step: less is no difference
 WORTH = 10  # times the recorded steps: more are not asked for
+_UNSEEN = (
+    "No collective was recorded: if ranks wait for each other in one, that counts as compute. Put "
+    "profile.communication(nbytes) around it, and record again."
+)
 _NAMES = {"input": "input (waiting for data)"}
 
 
@@ -55,6 +59,13 @@ def diagnose(profile: TrainingProfile) -> Diagnosis:
         )
     if profile.ranks == 1:
         return Diagnosis(None, None, 0.0, "There is one rank: it waits for nobody.")
+    found = _compared(profile)
+    if profile.communication_sizes:
+        return found
+    return replace(found, words=f"{found.words} {_UNSEEN}")
+
+
+def _compared(profile: TrainingProfile) -> Diagnosis:
     own = profile.own
     usual = float(np.median(own.mean(axis=1)))
     rank = int(np.argmax(own.mean(axis=1)))

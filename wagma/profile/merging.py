@@ -4,6 +4,9 @@ The time in a collective of wagma is its wait, which it measures, and the rest. 
 arrival and return are known on each rank. It returns after the last rank has arrived: the wait of
 a rank is the time from its own arrival to that of the last rank. Ranks of one host have one clock.
 Hosts have their own: returns are taken as simultaneous between them.
+
+A collective between the backward pass and the optimizer's step shows itself: no rank makes its step
+before the last one has its gradients.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from wagma.profile.contents import Seconds, TrainingProfile
 
+IN_STEP = 0.9  # share of the gaps in which ranks wait for each other, if they do in all
 QUICKEST = 0.1  # quantile of a collective's durations that is taken for its own, see `_alone`
 
 
@@ -48,8 +52,7 @@ def merge(records: Sequence[Mapping[str, Any]]) -> TrainingProfile:
     columns = np.stack([each[:steps] for each in rows]).transpose(2, 0, 1)
     total, fed, span, waited, versions, passes = columns
     hosts = tuple(one["host"] for one in records)
-    calls = [_unpack(one["calls"], 4) for one in records]
-    calls = [each[each[:, 0] < steps] for each in calls]
+    calls = _with_gaps(_calls(records, "calls", steps), _calls(records, "gaps", steps), hosts)
     waits = _waits(calls, hosts)
     wait = waited + _by_step(calls, waits, steps)
     others = [each[:, 2] - each[:, 1] - one for each, one in zip(calls, waits, strict=True)]
@@ -78,21 +81,45 @@ def merge(records: Sequence[Mapping[str, Any]]) -> TrainingProfile:
     )
 
 
+def _calls(records: Sequence[Mapping[str, Any]], name: str, steps: int) -> list[Seconds]:
+    """Return the calls of each rank in the steps that all ranks have."""
+    every = (_unpack(one[name], 4) for one in records)
+    return [each[each[:, 0] < steps] for each in every]
+
+
+def _with_gaps(
+    calls: Sequence[Seconds], gaps: Sequence[Seconds], hosts: Sequence[str]
+) -> list[Seconds]:
+    """Return the collectives with the gaps before steps, if a collective is in these."""
+    together = _together(gaps, hosts) if len(gaps) > 1 else None
+    if together is not None:
+        arrived, returned = together
+        if np.mean(returned.min(axis=0) >= arrived.max(axis=0)) >= IN_STEP:
+            return [np.concatenate(both) for both in zip(calls, gaps, strict=True)]
+    return list(calls)
+
+
 def _waits(calls: Sequence[Seconds], hosts: Sequence[str]) -> list[Seconds]:
     """Return the seconds of each collective in which a rank waited for the last one."""
-    first = calls[0][:, ::3]
-    if not all(np.array_equal(each[:, ::3], first) for each in calls):
+    together = _together(calls, hosts)
+    if together is None:
         return [_alone(each, np.concatenate(calls)) for each in calls]
-    if not len(first):
-        return [np.zeros(0) for _ in calls]
+    arrived, returned = together
+    return list(np.clip(arrived.max(axis=0) - arrived, 0.0, returned - arrived))
+
+
+def _together(calls: Sequence[Seconds], hosts: Sequence[str]) -> tuple[Seconds, Seconds] | None:
+    """Return the arrivals and returns by one clock, (P, n); None: ranks made different calls."""
+    first = calls[0][:, ::3]
+    if not len(first) or not all(np.array_equal(each[:, ::3], first) for each in calls):
+        return None
     arrived, returned = np.stack(calls)[:, :, 1:3].transpose(2, 0, 1)
     clocks = {
         host: np.median(returned[[one == host for one in hosts]].mean(axis=0) - returned[0])
         for host in set(hosts)
     }
     offsets = np.array([0.0 if h == hosts[0] else clocks[h] for h in hosts])[:, None]
-    last = (arrived - offsets).max(axis=0)
-    return list(np.clip(last - (arrived - offsets), 0.0, returned - arrived))
+    return arrived - offsets, returned - offsets
 
 
 def _alone(calls: Seconds, all_calls: Seconds) -> Seconds:

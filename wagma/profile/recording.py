@@ -234,6 +234,7 @@ class Profile:
             "host": socket.gethostname(),
             "rows": pack(steps.rows),
             "calls": pack(steps.calls),
+            "gaps": pack(steps.gaps),
             "passes": pack(steps.passes),
             "hook_seconds": steps.hook_seconds,
             "model_bytes": watch.model_bytes,

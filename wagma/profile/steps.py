@@ -22,6 +22,8 @@ class Steps:
             step, waited in these, the number of versions, and that of backward passes.
         calls: of each other collective the recorded step, arrival and return by `perf_counter`, and
             bytes.
+        gaps: the same of the times from a last gradient to the optimizer's step, in which a
+            collective may be that nothing else has recorded.
         passes: seconds of each backward pass.
         hook_seconds: seconds that recording took in the recorded steps.
 
@@ -38,7 +40,7 @@ class Steps:
     def _restart(self, now: float) -> None:
         self.seen = 0
         self.rows = array("d")
-        self.calls = array("d")
+        self.calls, self.gaps = array("d"), array("d")
         self.passes = array("d")
         self._begin(now)
 
@@ -46,6 +48,7 @@ class Steps:
         self._began = now
         self._input = self._span = self._waited = self._excluded = self._passed = 0.0
         self._versions = self.passes_now = 0
+        self._graded: float | None = None  # when the last gradient of a pass came
 
     def end(self, now: float, kind: int, who: object) -> None:
         """End a step, if `who` is what ends the steps: one optimizer, or the loop."""
@@ -62,7 +65,7 @@ class Steps:
             row = (self._input, self._span, self._waited, self._versions, self.passes_now)
             self.rows.extend((now - self._began, *row))
         elif self.seen == self._warmup:
-            self.calls = array("d")
+            self.calls, self.gaps = array("d"), array("d")
             self.passes = array("d")
             self.hook_seconds = 0.0
         self._begin(now)
@@ -86,10 +89,19 @@ class Steps:
         """Add another collective."""
         self.calls.extend((self.seen - self._warmup, arrived, returned, size))
         self._excluded += returned - arrived
+        self._graded = None
+
+    def add_gap(self, now: float, size: int) -> None:
+        """Add the time since the last gradient, if no collective was recorded in it."""
+        if self._graded is not None:
+            self.gaps.extend((self.seen - self._warmup, self._graded, now, size))
+            self._excluded += now - self._graded
+            self._graded = None
 
     def add_pass(self, now: float) -> None:
         """Add a backward pass that ends now, before its collectives are waited for."""
         before = self._passed
         self._passed = now - self._began - self._excluded
+        self._graded = now
         self.passes.append(max(0.0, self._passed - before))
         self.passes_now += 1

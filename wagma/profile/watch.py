@@ -67,6 +67,8 @@ class Watch:
         if self._passes is None:
             groups = optimizer.param_groups
             self._begin_passes([one for group in groups for one in group["params"]])
+        if self.method is None:
+            self._steps.add_gap(began, self.model_bytes)
         self._inner_began = perf_counter()
         self._steps.hook_seconds += self._inner_began - began
 

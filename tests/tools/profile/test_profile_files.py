@@ -16,6 +16,13 @@ from wagma.profile.merging import merge, pack
 RANKS, STEPS = 4, 40
 
 
+def record(host: str, rows: array, **calls: array) -> dict[str, object]:
+    """Return what a rank recorded, without backward passes."""
+    packed = {name: pack(calls.get(name, array("d"))) for name in ("calls", "gaps", "passes")}
+    described = {"hook_seconds": 0.0, "model_bytes": 0, "method": None}
+    return {"host": host, "rows": pack(rows), **packed, **described}
+
+
 def profile(slow: dict[str, tuple[int, float]], **changed: object) -> TrainingProfile:
     """Return a synchronous training: `slow` has ranks with longer parts, and by how much."""
     random = np.random.default_rng(0)
@@ -175,7 +182,8 @@ assert found.communication_sizes[800][0] == 3 and found.model_bytes == 800
     )
 
 
-def test_waits_of_hosts_with_clocks_of_their_own_are_found():
+@pytest.mark.parametrize("kind", ["calls", "gaps"])
+def test_waits_of_hosts_with_clocks_of_their_own_are_found(kind):
     """Rank 1 computes longer; the clock of its host runs 1000 s ahead."""
     steps, late = 20, 0.02
     records = []
@@ -186,14 +194,26 @@ def test_waits_of_hosts_with_clocks_of_their_own_are_found():
             arrived, returned = now + late * rank, now + late + 0.001
             rows.extend((0.05, 0.0, 0.0, 0.0, 0, 0))
             calls.extend((step, arrived, returned, 64))
-        packed = {"rows": pack(rows), "calls": pack(calls), "passes": pack(array("d"))}
-        described = {"hook_seconds": 0.0, "model_bytes": 0, "method": None}
-        records.append({"host": f"node{rank}", **packed, **described})
+        records.append(record(f"node{rank}", rows, **{kind: calls}))
     merged = merge(records)
     np.testing.assert_allclose(merged.wait, [[late] * steps, [0.0] * steps], atol=1e-9)
     np.testing.assert_allclose(merged.communication, 0.001, atol=1e-9)
     assert merged.communication_sizes == {64: (2 * steps, pytest.approx(2 * steps * 0.001))}
     assert merged.diagnosis().slow_rank == 1
+    assert "No collective" not in merged.diagnosis().words
+
+
+def test_ranks_that_make_their_steps_alone_wait_for_nobody():
+    """Rank 1 has its gradients when rank 0 has made its step already."""
+    rows, steps = array("d", (0.05, 0.0, 0.0, 0.0, 0, 0) * 20), np.arange(20)
+    records = []
+    for rank in (0, 1):
+        arrived = 0.05 * steps + 0.02 * rank
+        gaps = np.stack([steps, arrived, arrived + 0.001, np.full(20, 64)], axis=1)
+        records.append(record("node", rows, gaps=array("d", gaps.ravel())))
+    merged = merge(records)
+    assert not merged.wait.any() and not merged.communication_sizes
+    assert "No collective was recorded" in merged.diagnosis().words
 
 
 @pytest.mark.parametrize("seed", range(5))
