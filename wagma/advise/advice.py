@@ -8,11 +8,14 @@ from wagma.units import number_text, percent_text, plural
 
 GAIN = 0.03  # less is no reason to change
 _WIDTH = 100
+# What to do first in a training of this method.
 _DDP = "DistributedDataParallel"
-_UNWRAP = (
-    f"First take {_DDP} off the model: under it each step waits for all ranks, whatever else is "
-    "changed. docs/migrating.md has the lines."
-)
+_FIRST = {
+    _DDP: f"First take {_DDP} off the model: under it each step waits for all ranks, whatever else "
+    "is changed. docs/migrating.md has the lines.",
+    None: "First take your own averaging of gradients or models out of the loop: with it each step "
+    "waits for all ranks, whatever else is changed. The lines below are for an optimizer of torch.",
+}
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,12 @@ class Advice:
                     f"{plural(self.ranks, 'rank')}."
                 )
             )
-        elif self.method == _DDP:
-            lines += ["", _filled(_UNWRAP)]
+        elif self.method in _FIRST:
+            lines += ["", _filled(_FIRST[self.method])]
         for place, proposal in enumerate(self.best, 1):
             lines += ["", *_described(place, proposal)]
-        lines += ["", "Not tried:", *(_filled(f"- {said}", "  ") for said in self.left_out)]
+        if self.left_out:
+            lines += ["", "Not tried:", *(_filled(f"- {said}", "  ") for said in self.left_out)]
         return "\n".join(lines) + "\n"
 
     def _doing_nothing(self) -> str:

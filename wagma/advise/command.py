@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--network",
         metavar="NAME|FILE",
         help="node, ethernet, infiniband or slingshot: pattern of the network, whose numbers are "
-        "scaled to the profile's times (default: by its hosts); a file: numbers that wagma tune "
-        "measured",
+        "scaled to the profile's times as far as it has them (default: by its hosts); a file: "
+        "numbers that wagma tune measured",
     )
     add("--seed", type=integer(0), default=0, metavar="N", help="of all draws (default: 0)")
     add("--json", type=Path, metavar="FILE", help="write the advice there")
@@ -79,16 +79,20 @@ def _advise(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_writable(arguments.json)
     profile = load(arguments.profile)
-    count = sum(1 for _ in candidates(Workload.from_profile(profile, arguments.ranks)))
-    with bar(count, visible=is_shown(arguments.progress)) as advance:
-        advice = advise(
-            profile,
-            arguments.ranks,
-            time_to_loss=arguments.time_to_loss,
-            network=_network(arguments.network, profile),
-            seed=arguments.seed,
-            advance=advance,
-        )
+    network = _network(arguments.network, profile)
+    try:
+        count = sum(1 for _ in candidates(Workload.from_profile(profile, arguments.ranks)))
+        with bar(count, visible=is_shown(arguments.progress)) as advance:
+            advice = advise(
+                profile,
+                arguments.ranks,
+                time_to_loss=arguments.time_to_loss,
+                network=network,
+                seed=arguments.seed,
+                advance=advance,
+            )
+    except ValueError as error:
+        raise ValueError(f"{arguments.profile}: {error}") from None
     if arguments.json:
         document = json.dumps(advice.to_dict(), indent=1, allow_nan=False)
         write_file(arguments.json, document + "\n")

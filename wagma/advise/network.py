@@ -35,4 +35,7 @@ def network_of(profile: TrainingProfile, name: str | None = None) -> tuple[Netwo
         return FREE, "one rank"
     if profile.method not in _OF_ALL or not calls:
         return nominal, f"nominal numbers of {name}"
+    if each == profile.ranks and name != "node":  # of which nothing was measured
+        here = fitted(NETWORKS["node"], profile.ranks, calls)
+        return replace(nominal, intra=here), f"measured on a node, nominal numbers of {name}"
     return fitted(nominal, profile.ranks, calls), f"measured, on the pattern of {name}"

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from wagma.advise.advice import GAIN, Advice, Proposal
 from wagma.advise.candidates import Candidate, candidates, left_out, synchronous
-from wagma.advise.network import network_of
+from wagma.advise.network import network_of, ranks_per_node
 from wagma.profile import TrainingProfile
 from wagma.simulate import Network, Simulated, Workload, simulate
 
@@ -88,7 +88,7 @@ def advise(
         time_to_loss=time_to_loss,
         network=whence,
         left_out=(*left_out(workload), *refused.values()),
-        warnings=tuple(_warnings(profile, workload.ranks, searched.warnings)),
+        warnings=tuple(_warnings(profile, workload.ranks, searched.warnings, network is None)),
     )
 
 
@@ -174,8 +174,15 @@ def _risk(run: Simulated) -> str:
     return f"{least}{grade}: {run.note}"
 
 
-def _warnings(profile: TrainingProfile, ranks: int, simulated: set[str]) -> Iterator[str]:
+def _warnings(
+    profile: TrainingProfile, ranks: int, simulated: set[str], guessed: bool
+) -> Iterator[str]:
     yield from sorted(simulated)
+    if guessed and ranks > profile.ranks == ranks_per_node(profile):
+        yield (
+            f"the profile has one host, and all {ranks} ranks are taken to share its memory: if "
+            "these are on several hosts, name their network, as in --network ethernet"
+        )
     if ranks > _MANY * profile.ranks:
         yield (
             f"{ranks} ranks are copies of the {profile.ranks} that were profiled: delays that are "

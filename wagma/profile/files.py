@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -134,8 +135,15 @@ def _unequal(name: str, values: Any) -> str:
 
 def _sizes(values: Any) -> dict[int, tuple[int, float]]:
     try:
-        return {int(size): (int(n), float(seconds)) for size, (n, seconds) in values.items()}
+        sizes = {int(size): (int(n), float(seconds)) for size, (n, seconds) in values.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError(
             "communication_sizes has to be an object: bytes, and a count with seconds"
         ) from None
+    for size, (count, seconds) in sizes.items():
+        if size < 0 or count < 0 or not 0 <= seconds < math.inf:
+            raise ValueError(
+                f"communication_sizes has {size}: [{count}, {seconds}]; bytes, the count and the "
+                "seconds are finite, 0 or more"
+            )
+    return sizes

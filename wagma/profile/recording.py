@@ -47,7 +47,8 @@ class Profile:
     compute, communication and wait, see `wagma.profile.TrainingProfile`. Compute ends when the rank
     arrives at a collective: at those of `wagma.DistributedOptimizer`; at the end of the last
     gradient with DistributedDataParallel, which averages within ``backward()``; at `communication`
-    blocks.
+    blocks; without any of these at the last gradient before the step of a torch optimizer, if the
+    ranks wait for each other in between.
 
     Entering and leaving the block are collective; nothing is sent in between. At the end rank 0
     writes the file, also after an exception if all ranks come within 10 s. Times are those of the

@@ -59,6 +59,7 @@ def test_lines_for_ddp_say_to_take_it_off(found: Advice) -> None:
     assert found.method == "DistributedDataParallel" and said in found.text()
     assert said not in replace(found, method="AllreduceSGD").text()
     assert said not in replace(found, best=()).text()
+    assert "take your own averaging" in replace(found, method=None).text()
 
 
 def test_equal_ranks_stay_synchronous() -> None:
@@ -124,11 +125,25 @@ def test_network_of_another_method_is_nominal() -> None:
     assert network.ranks_per_node == 2
 
 
+def test_network_between_hosts_is_not_scaled_by_one_host() -> None:
+    profile = profile_of(delayed(4), communication=0.01)
+    network, whence = network_of(profile, "ethernet")
+    assert whence == "measured on a node, nominal numbers of ethernet"
+    assert network.allreduce(1 << 20, 4) == pytest.approx(0.01)
+    assert (network.latency, network.gap_per_byte) == (
+        NETWORKS["ethernet"].latency,
+        NETWORKS["ethernet"].gap_per_byte,
+    )
+
+
 @pytest.mark.usefixtures("only_one")
 def test_scale_beyond_the_profile_is_warned_about() -> None:
     found = advise(profile_of(delayed(2, steps=40)), 33)
     assert found.ranks == 33
     assert any("copies of the 2" in warning for warning in found.warnings)
+    assert any("name their network" in warning for warning in found.warnings)
+    named = advise(profile_of(delayed(2, steps=40)), 33, network="ethernet")
+    assert not any("name their network" in warning for warning in named.warnings)
 
 
 def test_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +175,7 @@ def test_command_takes_measured_messages(
 @pytest.mark.parametrize(
     ("steps", "words", "said"),
     [
-        (5, [], "10 or more"),
+        (5, [], "profile.json: the profile has 5 steps, too few"),
         (40, ["--ranks", "1"], "--ranks"),
         (40, ["--ranks", f"{10**14}"], f"--ranks {10**14}: so many do not fit"),
         (40, ["--json", "/nowhere/advice.json"], "/nowhere/advice.json cannot be written"),

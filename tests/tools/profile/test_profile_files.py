@@ -132,6 +132,11 @@ def _infinite(content: dict) -> dict:
         (_edit(wait=None), "wait is null"),
         (_edit(model_bytes=-1), "model_bytes is -1"),
         (_edit(communication_sizes={"a": 3}), "communication_sizes has to be"),
+        (
+            _edit(communication_sizes={"8": [3, float("nan")]}),
+            "communication_sizes has 8: [3, nan]",
+        ),
+        (_edit(communication_sizes={"8": [-3, 1.0]}), "communication_sizes has 8: [-3, 1.0]"),
     ],
 )
 def test_wrong_content_is_named(tmp_path, change, said):
