@@ -127,6 +127,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             parser.error(f"--from {arguments.source} cannot be read: {error.strerror}")
         except ValueError as error:
             parser.error(f"--from {arguments.source}: {error}")
+        if not isinstance(result, dict) or "rows" not in result:
+            parser.error(f"--from {arguments.source}: wagma bench table --json did not write it")
     else:
         result = collect(arguments)
     table, failures = report.assemble(result), report.failures(result)

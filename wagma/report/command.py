@@ -57,6 +57,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if not folder.is_dir():
         what = "is a file: name the folder that it is in" if folder.exists() else "does not exist"
         parser.error(f"argument DIR: {folder} {what}")
+    if arguments.out and arguments.out.suffix.lower() == ".json":
+        parser.error(
+            f"argument --out: {arguments.out} is no name of a page, but of results: *.html"
+        )
     found = _read(arguments, parser)
 
     from wagma.report.formats import clean

@@ -336,6 +336,8 @@ def test_ranks_that_fail_fail_the_run(environment: str) -> None:
 def test_what_is_wrong_with_options_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"runs": []}')
     for arguments, words in (
         (("--rows", "all,fast"), "no such row: fast"),
         (("--ranks", "1"), "1 is too small"),
@@ -343,6 +345,7 @@ def test_what_is_wrong_with_options_is_said(
         (("--page", str(tmp_path / "none" / "page.md")), "there is no folder"),
         (("--quoted-in", str(tmp_path / "none")), "it needs --page"),
         (("--from", str(tmp_path / "none")), "No such file"),
+        (("--from", str(other)), "other.json: wagma bench table --json did not write it"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["bench", "table", *arguments])

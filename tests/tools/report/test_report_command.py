@@ -93,6 +93,9 @@ def test_what_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]
     file = folder / "skew.json"
     said = refused(capsys, str(folder), "--out", str(file / "x.html"), "--no-png")
     assert "x.html cannot be written: " in said or "skew.json cannot be written: " in said
+    said = refused(capsys, str(folder), "--out", str(folder / "t.json"), "--no-png")
+    assert "argument --out" in said
+    assert "t.json is no name of a page" in said
     said = refused(capsys, str(folder), "--out", str(folder), "--no-png")
     assert f"{folder} cannot be written: Is a directory" in said
     said = refused(capsys, str(folder), "--png", str(file))
