@@ -221,8 +221,8 @@ $(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_s
 FAKE := $(wildcard tests/engine/cuda_fake/*.h csrc/device/cuda/*.h) csrc/device/device.h \
     tests/engine/cuda_on_host.h
 define fake-rules
-build/$(1)/fake/libnvrtc.so.13: tests/engine/cuda_fake/nvrtc.c build/$(1)/fake/libcuda.so.1
-	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -fPIC -shared -Wl,-soname,$$(@F) $$^ -o $$@
+build/$(1)/fake/libnvrtc.so.%: tests/engine/cuda_fake/nvrtc.c build/$(1)/fake/libcuda.so.1
+	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -DFAKE_MAJOR=$$* -fPIC -shared -Wl,-soname,$$(@F) $$^ -o $$@
 build/$(1)/fake/libcuda.so.1: $$(patsubst %,tests/engine/cuda_fake/%.c,driver work) \
     build/$(1)/fake/kernels.o $(FAKE)
 	$$(CC) $$(ENGINE_CFLAGS) $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -fPIC -shared -Wl,-soname,$$(@F) \
@@ -231,7 +231,8 @@ build/$(1)/fake/kernels.o: tests/engine/cuda_on_host.cc tests/engine/cuda_on_hos
     $$(wildcard csrc/kernels/*.h)
 	@mkdir -p $$(@D)
 	$$(CXX) $$(HOST_CXXFLAGS) -fPIC -fvisibility=hidden $$(WARNINGS) -Itests/engine $$(FLAGS_$(1)) -c $$< -o $$@
-$(patsubst tests/engine/%.c,build/$(1)/%,$(wildcard tests/engine/test_cuda_*.c)): | build/$(1)/fake/libnvrtc.so.13
+$(patsubst tests/engine/%.c,build/$(1)/%,$(wildcard tests/engine/test_cuda_*.c)): | \
+    build/$(1)/fake/libnvrtc.so.12 build/$(1)/fake/libnvrtc.so.13
 endef
 $(foreach f,c asan tsan,$(eval $(call fake-rules,$f)))
 

@@ -30,7 +30,7 @@ cdef class Device:
 
     def __init__(self, int gpu):
         cdef bytes path = os.environ.get(DEVICE_LIBRARY, "").encode()
-        cdef bytes compiler = b""
+        cdef bytes compilers = b""
         cdef const char *library = NULL
         cdef int status
         if self.device != NULL:
@@ -38,8 +38,8 @@ cdef class Device:
         if path:
             library = path
         else:
-            compiler = nvrtc.find().encode()
-            nvrtc_set_path(compiler)
+            compilers = "\n".join(nvrtc.find()).encode()
+            nvrtc_set_paths(compilers)
         self.gpu = gpu
         self.process = process_serial()
         with nogil:

@@ -41,7 +41,7 @@ cdef extern from "device/device.h" nogil:
         const char *name
 
 cdef extern from "device/cuda/nvrtc.h" nogil:
-    void nvrtc_set_path(const char *path)
+    void nvrtc_set_paths(const char *paths)
 
 cdef extern from "wagma.h" nogil:
     int wagma_device_open(const char *library, int ordinal, wagma_device **device)

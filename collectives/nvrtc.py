@@ -10,14 +10,22 @@ PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu
 NAME = re.compile(r"libnvrtc\.so\.[\d.]+")
 
 
-def find() -> str:
-    """Return the path of NVRTC in this Python environment; empty: there is none.
+def find() -> list[str]:
+    """Return the paths of NVRTC in this Python environment, the newest of each origin first.
 
-    PyTorch and CuPy bring it as a package of PyPI or of conda.
+    It is a package of PyPI, several versions of which may be installed, or of conda.
     """
+    found = []
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            for file in metadata.files(package) or []:
-                if NAME.fullmatch(file.name):
-                    return str(file.locate())
-    return str(max(Path(sys.prefix, "lib").glob("libnvrtc.so.*"), default=""))
+            found += [
+                str(file.locate())
+                for file in metadata.files(package) or []
+                if NAME.fullmatch(file.name)
+            ]
+    conda = sorted(Path(sys.prefix, "lib").glob("libnvrtc.so.*"), key=_version, reverse=True)
+    return found + [str(file) for file in conda]
+
+
+def _version(file: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", file.name)]

@@ -29,6 +29,8 @@ void *pages_new(size_t bytes) {
 
 size_t pages_whole(size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX - page)
+        return SIZE_MAX / page * page; /* more than there is */
     return bytes ? round_up(bytes, page) : page;
 }
 

@@ -23,23 +23,26 @@ except DeviceError as error:
 """
 
 
-def test_the_package_comes_before_conda(tmp_path, monkeypatch):
+def test_all_are_found_the_newest_first_and_packages_before_conda(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(nvrtc, "PACKAGES", ("no-such-package",))
-    assert nvrtc.find() == ""
+    assert nvrtc.find() == []
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/libnvrtc.so.12").touch()
-    assert nvrtc.find() == str(tmp_path / "lib/libnvrtc.so.12")
-    names = ["libnvrtc-builtins.so.13.0", "libnvrtc.alt.so.13", "libnvrtc.so.13", "LICENSE"]
-    for name in names:
-        (tmp_path / name).touch()
-    info = tmp_path / "nvidia_cuda_nvrtc-13.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: nvidia-cuda-nvrtc\nVersion: 13.0\n")
-    (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
-    monkeypatch.setattr(nvrtc, "PACKAGES", ("nvidia-cuda-nvrtc",))
-    monkeypatch.setattr(metadata, "files", lambda _: metadata.PathDistribution(info).files)
-    assert nvrtc.find() == str(tmp_path / "libnvrtc.so.13")
+    for name in ("libnvrtc.so.9", "libnvrtc.so.12"):
+        (tmp_path / "lib" / name).touch()
+    conda = [str(tmp_path / "lib/libnvrtc.so.12"), str(tmp_path / "lib/libnvrtc.so.9")]
+    assert nvrtc.find() == conda
+    infos = {}
+    for package, major in (("nvidia-cuda-nvrtc", 13), ("nvidia-cuda-nvrtc-cu12", 12)):
+        of = (f"-builtins.so.{major}.0", f".alt.so.{major}", f".so.{major}")
+        infos[package] = tmp_path / f"{package}.dist-info"
+        infos[package].mkdir()
+        (infos[package] / "METADATA").write_text(f"Name: {package}\nVersion: {major}.0\n")
+        (infos[package] / "RECORD").write_text("".join(f"libnvrtc{name},,\n" for name in of))
+    monkeypatch.setattr(nvrtc, "PACKAGES", tuple(infos))
+    monkeypatch.setattr(metadata, "files", lambda n: metadata.PathDistribution(infos[n]).files)
+    packages = [str(tmp_path / f"libnvrtc.so.{major}") for major in (13, 12)]
+    assert nvrtc.find() == packages + conda
 
 
 def test_what_is_missing_is_named():

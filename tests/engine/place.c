@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_fake/fake.h"
 #include "support.h"
 
 int arrays_on_devices, places_gpus;
@@ -15,15 +16,6 @@ static place places[RANKS_MAX];
 static int places_n;
 
 static size_t seen_bytes;
-
-/* As this program: of which flavour. */
-#ifdef __SANITIZE_ADDRESS__
-#define FAKE_CUDA "build/asan/fake/"
-#elif defined(__SANITIZE_THREAD__)
-#define FAKE_CUDA "build/tsan/fake/"
-#else
-#define FAKE_CUDA "build/c/fake/"
-#endif
 
 /* The engine's dlopen() takes what is loaded by the same name. */
 static void load_fake(const char *path) {

@@ -64,6 +64,13 @@ static void test_pages_around_parts(void) {
     arena_free(&alone);
 }
 
+static void test_pages_of_more_than_there_is(void) {
+    const size_t page = pages_whole(1);
+    for (size_t less = 0; less <= 2 * page; less += page / 2)
+        CHECK(pages_whole(SIZE_MAX - less) > SIZE_MAX - 3 * page, "of SIZE_MAX - %zu: %zu", less,
+              pages_whole(SIZE_MAX - less));
+}
+
 /* What 32 parts of a size take, in hundredths of their bytes. */
 static int taken(size_t bytes) {
     arena a = {0};
@@ -119,6 +126,7 @@ static void test_parts_share_huge_pages(void) {
 int main(void) {
     RUN(test_parts_do_not_overlap);
     RUN(test_pages_around_parts);
+    RUN(test_pages_of_more_than_there_is);
     RUN(test_what_sizes_take);
     RUN(test_what_no_memory_holds);
     RUN(test_parts_share_huge_pages);

@@ -35,7 +35,7 @@ static int find_nvrtc(void) {
     char *code;
     size_t size;
     if (glob(".venv*/lib/python*/site-packages/nvidia/*/lib/libnvrtc.so.*", 0, NULL, &found) == 0)
-        nvrtc_set_path(found.gl_pathv[0]);
+        nvrtc_set_paths(found.gl_pathv[0]);
     globfree(&found);
     return nvrtc_compile(OLDEST, DRIVER, &code, &size) != WAGMA_OK &&
            strstr(wagma_last_error(), "compiles for no GPU");

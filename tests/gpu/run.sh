@@ -87,9 +87,10 @@ if [ -n "$simulated" ]; then
     small=(--sums 64KiB --size 64KiB --sizes 1KiB --late 50ms --rounds 2 --calls 5 --idle 100ms)
     sizes=1KiB:4KiB
 elif nvidia-smi -L >"$logs/gpus.log" 2>&1; then
-    # The C programs look for NVRTC where the linker does: here it may be a Python package.
-    nvrtc=$("$python" -c 'import sys; sys.path.insert(0, "collectives"); import nvrtc; print(nvrtc.find())')
-    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${nvrtc%/*} WAGMA_TEST_GPUS=${WAGMA_TEST_GPUS-1}
+    # The C programs look for NVRTC where the linker does: here it may be in Python packages.
+    nvrtc=$("$python" -c 'import os, sys; sys.path.insert(0, "collectives"); import nvrtc
+print(*map(os.path.dirname, nvrtc.find()), sep=":")')
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvrtc WAGMA_TEST_GPUS=${WAGMA_TEST_GPUS-1}
     small=()
     sizes=1KiB:16MiB
 else

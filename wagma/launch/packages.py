@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 # Names on PyPI of packages that are imported under another name.
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "cupy": "cupy-cuda13x"}
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "cupy": "cupy-cuda13x[ctk]"}
 
 
 def missing(*names: str) -> str:

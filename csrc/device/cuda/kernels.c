@@ -16,9 +16,12 @@ static uint64_t add(uint64_t hash, const char *text) {
     return hash;
 }
 
-/* A name for the code of this text for this GPU. */
+/* A name for the code of this text, compiled with these options for this GPU. The version of NVRTC
+ * is not in it: to ask for it, each process would load the compiler that it does not need. */
 static void name_code(const struct cuda_device *d, char *name, size_t size) {
-    const uint64_t hash = add(add(0, reduce_text_sum), reduce_text_pass);
+    uint64_t hash = add(add(0, reduce_text_sum), reduce_text_pass);
+    for (const char *const *option = nvrtc_options; *option; option++)
+        hash = add(mix(hash), *option);
     snprintf(name, size, "kernels-sm%d-%016" PRIx64, d->arch, hash);
 }
 

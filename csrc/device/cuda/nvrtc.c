@@ -41,12 +41,12 @@ static struct {
 /* ---- loading --------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
-static char path_set[PATH_MAX];
+static char paths_set[8 * PATH_MAX];
 static int version; /* 13000; 0: not loaded */
 
-void nvrtc_set_path(const char *path) {
+void nvrtc_set_paths(const char *paths) {
     pthread_mutex_lock(&lock);
-    snprintf(path_set, sizeof path_set, "%s", path);
+    snprintf(paths_set, sizeof paths_set, "%s", paths);
     pthread_mutex_unlock(&lock);
 }
 
@@ -67,7 +67,7 @@ static void load_builtins(int major, int minor) {
 
 /* Return the version of the library at a path, whose functions `nvrtc` has then; 0: it is none. */
 static int load(const char *path) {
-    void *library = path[0] ? dlopen(path, RTLD_LOCAL | RTLD_NOW) : NULL, *found;
+    void *library = dlopen(path, RTLD_LOCAL | RTLD_NOW), *found;
     int has_all = library != NULL, major = 0, minor = 0;
 #define NVRTC_FIND(name, parameters)                                                               \
     found = has_all ? dlsym(library, #name) : NULL;                                                \
@@ -82,45 +82,15 @@ static int load(const char *path) {
     return major * 1000 + minor * 10;
 }
 
-/* Code of a newer major version runs on no older driver. */
-static int find(int driver) {
-    char in_toolkit[PATH_MAX];
-    const char *toolkit = getenv("CUDA_HOME");
-    int newest = 0;
-    snprintf(in_toolkit, sizeof in_toolkit, "%s/lib64/libnvrtc.so",
-             toolkit ? toolkit : "/usr/local/cuda");
-    const char *const paths[] = {path_set, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
-                                 in_toolkit};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        version = load(paths[i]);
-        if (version > 0 && version / 1000 <= driver / 1000)
-            return WAGMA_OK;
-        newest = version > newest ? version : newest;
-    }
-    version = 0;
-    if (newest > 0)
-        return error_set(WAGMA_ESYS,
-                         "NVRTC is of CUDA %d.%d, the driver of CUDA %d.%d: update the driver, or "
-                         "install an older NVRTC (python -m pip install nvidia-cuda-nvrtc-cu%d)",
-                         newest / 1000, newest % 1000 / 10, driver / 1000, driver % 1000 / 10,
-                         driver / 1000);
-    return error_set(WAGMA_ESYS,
-                     "NVRTC (libnvrtc.so), which compiles the kernels for the GPU, was not found: "
-                     "install it (python -m pip install nvidia-cuda-nvrtc%s), or name a CUDA "
-                     "toolkit by CUDA_HOME",
-                     driver < 13000 ? "-cu12" : "");
-}
-
-/* ---- compiling ------------------------------------------------------------------------------- */
-
 static int check(int result, const char *call) {
     return result == 0 ? WAGMA_OK
                        : error_set(WAGMA_ESYS, "%s: %s", call, nvrtc.nvrtcGetErrorString(result));
 }
 
-/* Find the newest architecture that NVRTC knows and a GPU of `arch` runs. */
-static int choose(int arch, int *best) {
-    int n = 0;
+/* Return the newest architecture that the NVRTC in use knows and a GPU of `arch` runs; 0: there is
+ * none; or an error. */
+static int choose(int arch) {
+    int n = 0, best = 0;
     int status = check(nvrtc.nvrtcGetNumSupportedArchs(&n), "nvrtcGetNumSupportedArchs()");
     if (status != WAGMA_OK)
         return status;
@@ -128,17 +98,60 @@ static int choose(int arch, int *best) {
     if (!known)
         return error_set(WAGMA_ENOMEM, "no memory of the host");
     status = check(nvrtc.nvrtcGetSupportedArchs(known), "nvrtcGetSupportedArchs()");
-    *best = 0;
     for (int i = 0; i < n; i++)
-        *best = known[i] <= arch && known[i] > *best ? known[i] : *best;
+        best = known[i] <= arch && known[i] > best ? known[i] : best;
     free(known);
-    if (status != WAGMA_OK || *best > 0)
-        return status;
-    return error_set(WAGMA_ESYS,
-                     "NVRTC %d.%d compiles for no GPU of compute capability %d.%d, but for others: "
-                     "install another version of it",
-                     version / 1000, version % 1000 / 10, arch / 10, arch % 10);
+    return status == WAGMA_OK ? best : status;
 }
+
+/* Name a package for the driver, which takes no code of a newer major version, and for the GPU:
+ * CUDA 13 knows none before 7.5, CUDA 12 none before 5.0. */
+static void name_package(int arch, int driver, char *name, size_t size) {
+    const int newest = arch < 50 ? 11 : arch < 75 ? 12 : driver / 1000;
+    const int major = newest < driver / 1000 ? newest : driver / 1000;
+    if (major < 13)
+        snprintf(name, size, "nvidia-cuda-nvrtc-cu%d", major);
+    else
+        snprintf(name, size, "'nvidia-cuda-nvrtc==%d.*'", major);
+}
+
+static int refuse(int arch, int driver, int found) {
+    char package[48];
+    name_package(arch, driver, package, sizeof package);
+    if (found > 0)
+        return error_set(
+            WAGMA_ESYS,
+            "NVRTC %d.%d compiles for no GPU of compute capability %d.%d with a driver "
+            "of CUDA %d.%d: install one that does (python -m pip install %s)",
+            found / 1000, found % 1000 / 10, arch / 10, arch % 10, driver / 1000,
+            driver % 1000 / 10, package);
+    return error_set(WAGMA_ESYS,
+                     "NVRTC (libnvrtc.so), which compiles the kernels for the GPU, was not found: "
+                     "install it (python -m pip install %s), or name a CUDA toolkit by CUDA_HOME",
+                     package);
+}
+
+/* Use the first NVRTC that is for the driver and the GPU; return as choose(). */
+static int find(int arch, int driver) {
+    char paths[sizeof paths_set + 2 * PATH_MAX], *rest;
+    const char *toolkit = getenv("CUDA_HOME");
+    int newest = 0;
+    snprintf(paths, sizeof paths,
+             "%s\nlibnvrtc.so.13\nlibnvrtc.so.12\nlibnvrtc.so.11.2\n%.*s/lib64/libnvrtc.so",
+             paths_set, PATH_MAX, toolkit ? toolkit : "/usr/local/cuda");
+    for (char *path = strtok_r(paths, "\n", &rest); path; path = strtok_r(NULL, "\n", &rest)) {
+        version = load(path);
+        newest = version > newest ? version : newest;
+        const int fits = version > 0 && version / 1000 <= driver / 1000;
+        const int known = fits ? choose(arch) : 0;
+        if (known != 0)
+            return known;
+    }
+    version = 0;
+    return refuse(arch, driver, newest);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static int failed(nvrtc_program program, int result) {
     size_t size = 0;
@@ -169,24 +182,24 @@ static int take(nvrtc_program program, int is_machine_code, char **code, size_t 
 }
 
 /* The bits of a sum need --fmad=false, and NVRTC's defaults: see sum.cuh. */
-static int compile(int arch, char **code, size_t *size) {
+const char *const nvrtc_options[] = {"--std=c++14", "--fmad=false", NULL};
+enum { OPTIONS = sizeof nvrtc_options / sizeof *nvrtc_options };
+
+static int compile(int arch, int known, char **code, size_t *size) {
     char target[64];
-    const char *const options[] = {target, "--std=c++14", "--fmad=false"};
+    const char *options[OPTIONS]; /* the target's place is that of the NULL */
     nvrtc_program program;
-    int known = 0;
-    int status = choose(arch, &known);
-    if (status != WAGMA_OK)
-        return status;
     snprintf(target, sizeof target, "--gpu-architecture=%s_%d", known == arch ? "sm" : "compute",
              known);
-    status = check(nvrtc.nvrtcCreateProgram(&program, reduce_text_sum, "sum.cuh", 1,
-                                            (const char *[]){reduce_text_pass},
-                                            (const char *[]){"kernels/cuda/pass.h"}),
-                   "nvrtcCreateProgram()");
+    int status = check(nvrtc.nvrtcCreateProgram(&program, reduce_text_sum, "sum.cuh", 1,
+                                                (const char *[]){reduce_text_pass},
+                                                (const char *[]){"kernels/cuda/pass.h"}),
+                       "nvrtcCreateProgram()");
     if (status != WAGMA_OK)
         return status;
-    const int result =
-        nvrtc.nvrtcCompileProgram(program, sizeof options / sizeof *options, options);
+    memcpy(options, nvrtc_options, sizeof options);
+    options[OPTIONS - 1] = target;
+    const int result = nvrtc.nvrtcCompileProgram(program, OPTIONS, options);
     status = result == 0 ? take(program, known == arch, code, size) : failed(program, result);
     (void)nvrtc.nvrtcDestroyProgram(&program);
     return status;
@@ -194,9 +207,10 @@ static int compile(int arch, char **code, size_t *size) {
 
 int nvrtc_compile(int arch, int driver, char **code, size_t *size) {
     pthread_mutex_lock(&lock);
-    int status = version > 0 ? WAGMA_OK : find(driver);
-    if (status == WAGMA_OK)
-        status = compile(arch, code, size);
+    int known = version > 0 ? choose(arch) : 0;
+    if (known == 0)
+        known = find(arch, driver);
+    const int status = known > 0 ? compile(arch, known, code, size) : known;
     pthread_mutex_unlock(&lock);
     return status;
 }

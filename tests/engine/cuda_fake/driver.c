@@ -14,13 +14,8 @@
 
 enum { GRANULARITY = 1 << 16, BEFORE = 512 /* of a block, before what cuMemAlloc() returns */ };
 
-struct cuda_fake fake = {.gpus = 2,
-                         .driver = 13000,
-                         .nvrtc = 13000,
-                         .newest = 90,
-                         .arch = 90,
-                         .descriptors = 1,
-                         .peers = 1};
+struct cuda_fake fake = {
+    .gpus = 2, .driver = 13000, .newest = 90, .arch = 90, .descriptors = 1, .peers = 1};
 
 static _Thread_local CUcontext stack[CONTEXTS_MAX];
 static _Thread_local int depth;

@@ -5,12 +5,21 @@
 
 #include "include/wagma.h"
 
+/* Where they are, for this program: of which flavour. The last number of an NVRTC's name is the
+ * major version that it says. */
+#ifdef __SANITIZE_ADDRESS__
+#define FAKE_CUDA "build/asan/fake/"
+#elif defined(__SANITIZE_THREAD__)
+#define FAKE_CUDA "build/tsan/fake/"
+#else
+#define FAKE_CUDA "build/c/fake/"
+#endif
+
 /* `fails` counts the calls of all threads, but for those that end something, have words for errors
  * or ask for versions, as they cannot fail. */
 struct cuda_fake {
     int gpus;                   /* 0: none is visible */
     int driver;                 /* its version, as 13000 */
-    int nvrtc;                  /* likewise */
     int newest;                 /* architecture that NVRTC knows */
     int arch;                   /* of the GPUs */
     int descriptors;            /* 0: its memory has none */

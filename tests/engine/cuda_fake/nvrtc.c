@@ -5,6 +5,10 @@
 
 #include "cuda_fake/state.h"
 
+#ifndef FAKE_MAJOR /* of the version, see the Makefile */
+#define FAKE_MAJOR 13
+#endif
+
 typedef struct program {
     int arch, is_machine_code, is_right;
 } program;
@@ -33,8 +37,8 @@ WAGMA_API const char *nvrtcGetErrorString(int error);
     } while (0)
 
 int nvrtcVersion(int *major, int *minor) {
-    *major = cuda_fake()->nvrtc / 1000;
-    *minor = cuda_fake()->nvrtc % 1000 / 10;
+    *major = FAKE_MAJOR;
+    *minor = 0;
     return 0;
 }
 
@@ -46,7 +50,7 @@ int nvrtcGetNumSupportedArchs(int *n) {
 
 int nvrtcGetSupportedArchs(int *archs) {
     FAKE_FAILS();
-    archs[0] = 75;
+    archs[0] = FAKE_MAJOR < 13 ? 50 : 75;
     archs[1] = cuda_fake()->newest;
     return 0;
 }

@@ -332,7 +332,7 @@ def test_packages_that_are_missing(
     assert "--buffer torch: torch is not installed" in refusal(
         capsys, "allreduce", "--buffer", "torch"
     )
-    assert "--buffer cupy: cupy-cuda13x is not installed: python -m pip install" in refusal(
+    assert "--buffer cupy: cupy-cuda13x[ctk] is not installed: python -m pip install" in refusal(
         capsys, "allreduce", "--buffer", "cupy"
     )
     assert "--baseline gloo: torch is not installed" in refusal(
