@@ -11,6 +11,7 @@ from wagma.units import size_text, time_text
 
 SUMS = (2, 4, 8)  # arrays that are added up
 QUEUED, ROUNDS = 50, 5  # sums that are timed together, and how often
+COPIED = 0.9  # goal: of the bandwidth of a copy
 FLOOR = 1.3  # goal: times of the copy of as many bytes
 LATE_S = 1e-3  # goal: what a call takes beside grace while a rank is late
 LAUNCH_S = 20e-6  # goal: posting a call
@@ -66,6 +67,8 @@ def sums(asked: Asked, device: Device) -> tuple[float, list[Row]]:
                 " / ".join(f"{one / 1e9:.0f}" for one in found) + " GB/s",
                 tuple(found),
                 " / ".join(f"{one / copied:.0%}" for one in found) + " of a copy",
+                f"{COPIED:.0%}",
+                min(found) >= COPIED * copied,
             )
         )
     return copied, rows

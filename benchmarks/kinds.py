@@ -1,7 +1,9 @@
-"""The kinds of benchmarks of collectives: what they are called, and their defaults. Pure."""
+"""The kinds of benchmarks of collectives: what they are called, and their defaults."""
 
 from dataclasses import dataclass
 from typing import Any
+
+from .gpus import GPUS
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -70,5 +72,5 @@ def title(kind: str, version: str, buffer: str = "numpy") -> str:
 
     GPUs are named as OSU names them.
     """
-    gpu = "-CUDA" if buffer in ("cupy", "torch-cuda") else ""
+    gpu = "-CUDA" if buffer in GPUS else ""
     return f"# wagma{gpu} {KINDS[kind].title} Test v{version}"

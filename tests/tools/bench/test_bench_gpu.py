@@ -5,9 +5,11 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import jsonschema
 import pytest
@@ -15,6 +17,7 @@ from simulated import ENVIRONMENT
 from under_mpiexec import complete, in_turn
 
 from wagma.benchmarks import gpu_table
+from wagma.benchmarks.gpu import Rank, ResultError
 from wagma.benchmarks.gpu_table import Asked, Row, collectives, table
 
 pytestmark = pytest.mark.launch
@@ -153,6 +156,39 @@ def test_the_benchmark_of_one_gpu_says_what_is_missing() -> None:
     done = complete([*GPU, *TINY], **ENVIRONMENT, PMI_RANK="0")
     assert done.returncode == 2
     assert "MPICH's mpiexec started it: start it alone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("late", "says"),
+    [
+        (True, "rank 1 came 120 s late to call 3 of large arrays: leave the machine"),
+        (False, "rank 1, 4 calls of large arrays: 2 of 2 elements are not 0.5"),
+    ],
+)
+def test_a_wrong_result_names_the_rank_and_the_call(late: bool, says: str) -> None:
+    rank = Rank.__new__(Rank)
+    rank.rank, rank.asked = 1, Asked("cupy", 2, 1, 8, (), 0.3, 1e-3, 1, 1, 1.0)
+    rank.gpu = Mock(array=lambda x: x, pinned=lambda x: x)
+    rank._meeting = Mock(now=lambda: 0)
+    coll = Mock(allreduce=lambda _: Mock(late=late, version=3))
+    with (
+        patch.object(Rank, "group", return_value=nullcontext(coll)),
+        pytest.raises(ResultError, match=re.escape(says)),
+    ):
+        rank.large()
+
+
+def test_sums_are_compared_with_a_copy() -> None:
+    """Sums of 2 arrays at 95 and of 4 at 80 % of the copy's bandwidth: the slowest type decides."""
+    share = {0: 1.0, 2: 0.95, 4: 0.95, 8: 0.95}
+
+    def time_sums(dtype: str, _count: int, arrays: int, _queued: int) -> float:
+        slow = 0.8 if (dtype, arrays) == ("int64", 4) else share[arrays]
+        return (arrays + 1 if arrays else 2) / slow
+
+    asked = Asked("cupy", 4, 64, 8, (), 0.3, 1e-3, 3, 2, 1.0)
+    _, (_, two, four, _) = gpu_table.sums(asked, Mock(time_sums=time_sums))
+    assert (two.goal, two.met, four.goal, four.met) == ("90%", True, "90%", False)
 
 
 MS = 1_000_000
