@@ -147,6 +147,7 @@ class Gpu:
     cupy: str = ""  # version of CuPy
     device: str = ""  # name of the first GPU as wagma opens it; empty: not opened
     device_error: str = ""  # why not; empty: not tried
+    uuid: str = ""  # of that GPU or instance of MIG, in hexadecimal digits; empty: not opened
     # of the GPUs that this process sees, the first two that do not reach each other's memory
     apart: tuple[int, ...] = ()
 

@@ -210,6 +210,7 @@ def gpu() -> Gpu:
         return Gpu(driver=version, error=one_line(caught), torch=torch, cupy=cupy)
     torch_cuda = _torch_cuda() if torch and devices else None
     device, device_error = _device() if devices else ("", "")
+    uuid = _uuid() if device else ""
     apart = _apart(devices)
     return Gpu(
         driver=version,
@@ -220,6 +221,7 @@ def gpu() -> Gpu:
         cupy=cupy,
         device=device,
         device_error=device_error,
+        uuid=uuid,
         apart=apart,
     )
 
@@ -234,6 +236,13 @@ def _device() -> tuple[str, str]:
         return device.name, ""
     except Exception as caught:  # the engine is missing, too
         return "", one_line(caught)
+
+
+def _uuid() -> str:
+    """Return the UUID of the first GPU, after the engine has opened it."""
+    cuda, found, gpu = ctypes.CDLL("libcuda.so.1"), (ctypes.c_ubyte * 16)(), ctypes.c_int()
+    cuda.cuDeviceGet(ctypes.byref(gpu), 0)
+    return "" if cuda.cuDeviceGetUuid_v2(found, gpu) else bytes(found).hex()
 
 
 def driver() -> str:

@@ -33,7 +33,6 @@ class HostCopy:
 
     Args:
         tensor: contiguous, on the CPU or on a GPU.
-        apart: whether `host` has memory of its own; None: on a GPU.
 
     Attributes:
         host: the content, pinned for a GPU. `fetch` writes it; whatever else writes it calls
@@ -42,13 +41,12 @@ class HostCopy:
     Not thread-safe.
     """
 
-    def __init__(self, tensor: torch.Tensor, *, apart: bool | None = None) -> None:
+    def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor
         self._copied = None
         self.host = tensor
-        if tensor.is_cuda if apart is None else apart:
-            self.host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         if tensor.is_cuda:
+            self.host = torch.empty_like(tensor, device="cpu", pin_memory=True)
             self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def fetch(self) -> None:

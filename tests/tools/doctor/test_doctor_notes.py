@@ -8,6 +8,8 @@ from doctor_facts import GIB, MIB, NO_MPI, affinities, alone, bad, changed, envi
 from wagma.doctor.checks import examine
 from wagma.doctor.facts import Facts, Level, Live
 
+MIG = {"driver": "550", "devices": 1, "device": "A100 MIG 1g.5gb (0)", "uuid": "one"}
+
 NOTES: dict[str, tuple[Facts, str, str]] = {
     "torchrun needs no MPI": (
         replace(changed(healthy(), mpi=NO_MPI), launcher="torchrun"), "MPI", "no MPI library",
@@ -88,7 +90,7 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         "GPU", "; GPU 0 does not reach GPU 1: arrays there have memory='staged', through the host",
     ),
     "MIG": (
-        changed(healthy(), gpu={"driver": "550", "devices": 1, "device": "A100 MIG 1g.5gb (0)"}),
+        changed(changed(healthy(), gpu=MIG), 2, gpu={**MIG, "uuid": "other"}),
         "GPU", "A100 MIG 1g.5gb (0) is an instance of MIG: instances do not reach each",
     ),
     "GPU without NVRTC": (
@@ -115,3 +117,17 @@ def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> No
     found = [f for f in findings if f.topic == topic and text in f.text]
     assert [f.level for f in found] == [Level.NOTE], findings
     assert bad(findings) == []
+
+
+def test_ranks_that_share_an_instance_are_not_told_to_share_one() -> None:
+    findings = examine(changed(healthy(), gpu=MIG))
+    assert [f for f in findings if "is an instance of MIG" in f.text] == []
+
+
+def test_what_the_error_says_is_the_only_remedy() -> None:
+    gpu = {"driver": "550", "devices": 1}
+    for error, remedy in (("", "copy what is averaged"), ("no NVRTC: install it", "")):
+        findings = examine(changed(healthy(), gpu={**gpu, "device_error": error}))
+        (found,) = (f for f in findings if f.topic == "GPU")
+        assert error in found.text
+        assert found.remedy.startswith(remedy) and bool(found.remedy) == bool(remedy)

@@ -5,7 +5,6 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,11 +41,19 @@ def train(opt: wagma.DistributedOptimizer, model: torch.nn.Module, steps: int) -
         opt.step()
 
 
+class Apart(HostCopy):
+    """Content with memory of its own, as that of a GPU's tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(tensor)
+        self.host = torch.empty_like(tensor)
+
+
 @pytest.fixture(params=[False, True], ids=["", "apart"])
 def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages have memory of their own, as where models are on GPUs."""
     if request.param:
-        monkeypatch.setattr(parameter_server, "HostCopy", partial(HostCopy, apart=True))
+        monkeypatch.setattr(parameter_server, "HostCopy", Apart)
 
 
 @pytest.mark.usefixtures("apart")

@@ -8,6 +8,7 @@ from wagma.doctor.facts import (
     Finding,
     Gpu,
     RankFacts,
+    by_node,
     note,
     ok,
     problem,
@@ -16,6 +17,7 @@ from wagma.doctor.facts import (
 )
 
 HOST_ONLY = "wagma works on host arrays"
+COPY = "copy what is averaged to the host before a call, and the result back"
 
 
 def holders(facts: Facts, value: Callable[[RankFacts], str]) -> dict[str, list[RankFacts]]:
@@ -173,25 +175,29 @@ def gpus(facts: Facts) -> Iterator[Finding]:
         if gpu.device:
             yield note("GPU", f"{text}{on}; wagma averages arrays on {gpu.device}{_staged(gpu)}")
         else:
-            why = f" ({gpu.device_error})" if gpu.device_error else ""
-            yield note(
-                "GPU",
-                f"{text}{on}; {HOST_ONLY}{why}",
-                "copy what is averaged to the host before a call, and the result back",
-            )
-        if " MIG " in gpu.device and len(ranks) > 1:
-            yield note(
-                "GPU",
-                f"{gpu.device} is an instance of MIG: instances do not reach each other's memory, "
-                "and calls copy through the host",
-                "give all ranks of a node one instance, or whole GPUs",
-            )
+            # an error names its own remedy
+            why, remedy = (f" ({gpu.device_error})", "") if gpu.device_error else ("", COPY)
+            yield note("GPU", f"{text}{on}; {HOST_ONLY}{why}", remedy)
         if gpu.error:
             yield warning(
                 "GPU",
                 f"the driver is there, but CUDA does not work on {which_ranks(ranks)}: {gpu.error}",
                 "see nvidia-smi; in a container docker run --gpus all",
             )
+    for ranks in by_node(facts).values():
+        yield from _instances(ranks)
+
+
+def _instances(ranks: list[RankFacts]) -> Iterator[Finding]:
+    """Report ranks of a node that have different instances of MIG."""
+    instances = [rank.gpu.device for rank in ranks if " MIG " in rank.gpu.device]
+    if instances and len({rank.gpu.uuid for rank in ranks if rank.gpu.device}) > 1:
+        yield note(
+            "GPU",
+            f"{instances[0]} is an instance of MIG: instances do not reach each other's memory, "
+            "and calls copy through the host",
+            "give all ranks of a node one instance, or whole GPUs",
+        )
 
 
 def _describe(rank: RankFacts) -> str:
