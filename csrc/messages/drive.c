@@ -403,7 +403,7 @@ enum progress_found messages_poll_progress(void *context, uint64_t *deadline) {
     const int moved = messages_drive_all(h);
     if (moved < 0) {
         e->broken = moved;
-        snprintf(e->trouble, sizeof e->trouble, "%s", wagma_last_error());
+        snprintf(e->error, sizeof e->error, "%s", wagma_last_error());
         messages_tell_failure(h);
         return PROGRESS_IDLE;
     }

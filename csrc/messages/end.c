@@ -175,14 +175,14 @@ int messages_close(wagma_handle *h) {
 }
 
 /* Any thread. The owner may be in a wait, which ends by this: in one of its hooks, too. */
-static void end_alone(wagma_handle *h, int why, const char *trouble) {
+static void end_alone(wagma_handle *h, int why, const char *said) {
     struct messages_executor *e = h->state;
     /* relaxed: the mutex orders everything else */
     atomic_store_explicit(&e->failing, 1, memory_order_relaxed);
     progress_enter(&e->progress);
     if (!e->broken && why != WAGMA_OK) {
         e->broken = why;
-        snprintf(e->trouble, sizeof e->trouble, "%s %s", e->name, trouble);
+        snprintf(e->error, sizeof e->error, "%s %s", e->name, said);
     }
     close_alone(h);
     progress_end(&e->progress);

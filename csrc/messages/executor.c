@@ -12,7 +12,7 @@
 
 int messages_check(const struct messages_executor *e) {
     if (e->broken)
-        return error_set(e->broken, "%s", e->trouble);
+        return error_set(e->broken, "%s", e->error);
     /* relaxed: pairs with messages_fail(), which waits for the mutex */
     return atomic_load_explicit(&e->failing, memory_order_relaxed) ? handle_ended() : WAGMA_OK;
 }

@@ -161,7 +161,7 @@ struct messages_executor {
     int disputer;          /* another rank that found such a version, `mismatch`; -1: none has */
     int broken; /* an error that no call met (the progress thread, the transport's end), for
                    the next one */
-    char trouble[512];
+    char error[512];
 };
 
 static inline struct messages_executor *messages_of(const wagma_handle *h) {

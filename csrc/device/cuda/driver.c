@@ -55,12 +55,12 @@ DRIVER_CALLS(SAME)
 /* ---- loading --------------------------------------------------------------------------------- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char trouble[512]; /* empty: all was found */
+static char missing[512]; /* empty: all was found */
 
 static void load(void) {
     void *library = dlopen("libcuda.so.1", RTLD_LOCAL | RTLD_NOW), *found;
     if (!library) {
-        snprintf(trouble, sizeof trouble,
+        snprintf(missing, sizeof missing,
                  "there is no CUDA driver (%s): install NVIDIA's, or give the container a GPU "
                  "(docker run --gpus all)",
                  dlerror());
@@ -70,7 +70,7 @@ static void load(void) {
     found = dlsym(library, #name);                                                                 \
     memcpy(&driver.name, &found, sizeof found);                                                    \
     if (!found)                                                                                    \
-        snprintf(trouble, sizeof trouble,                                                          \
+        snprintf(missing, sizeof missing,                                                          \
                  "the CUDA driver has no " #name "(): it is older than CUDA 11.4; update it");
     DRIVER_CALLS(DRIVER_FIND)
 #undef DRIVER_FIND
@@ -78,5 +78,5 @@ static void load(void) {
 
 int driver_load(void) {
     pthread_once(&once, load);
-    return trouble[0] ? error_set(WAGMA_ESYS, "%s", trouble) : WAGMA_OK;
+    return missing[0] ? error_set(WAGMA_ESYS, "%s", missing) : WAGMA_OK;
 }

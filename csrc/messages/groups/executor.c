@@ -46,7 +46,7 @@ static int begin(wagma_handle *h) {
 /* Look for a stall of this rank's device. */
 static int look_at_parts(wagma_handle *h, const void *context, uint64_t now) {
     (void)context, (void)now;
-    return handle_delayed(h, handle_phase(TRACE_FOR_DEVICE), &h->rank, 1, 1);
+    return handle_look_at_device(h);
 }
 
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
