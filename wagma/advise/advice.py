@@ -36,6 +36,7 @@ class Proposal:
             objective; 0: all are equal; None: not simulated.
         risk: to convergence, in words.
         needs: what else the loop has to do, in words; empty: nothing.
+        goodput: progress per second by the noise scale, see `Simulated.goodput`; None: unknown.
     """
 
     family: str
@@ -49,6 +50,7 @@ class Proposal:
     consensus: float | None
     risk: str
     needs: str
+    goodput: float | None
 
     def score(self, *, time_to_loss: bool) -> float:
         """Return what proposals are ordered by; see `advise`."""
@@ -56,8 +58,8 @@ class Proposal:
             return self.throughput
         if self.consensus is None or self.consensus > 1 or self.risk.startswith("high"):
             return 0.0
-        equal = self.consensus == 0
-        return self.throughput / (1 + self.staleness) if equal else self.throughput
+        progress = self.throughput if self.goodput is None else self.goodput
+        return progress / (1 + self.staleness) if self.consensus == 0 else progress
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def _filled(text: str, indent: str = "") -> str:
 
 def _described(place: int, proposal: Proposal) -> list[str]:
     late = f", {percent_text(proposal.late)} of the calls late" if proposal.late else ""
+    if proposal.goodput is not None:
+        late += f", goodput {number_text(proposal.goodput)}"
     return [
         f"{place}. {proposal.family}: {number_text(proposal.throughput)} local batches/s, "
         f"{percent_text(proposal.gain)} more; {percent_text(proposal.waited)} waiting{late}",

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wagma.launch.options import add_progress, integer, is_shown
+from wagma.launch import values
+from wagma.launch.options import add_progress, integer, is_shown, reader
 from wagma.launch.packages import missing
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-to-loss",
         action="store_true",
         help="let stale gradients and models that drift apart count against a method",
+    )
+    add(
+        "--noise-scale",
+        type=reader(values.noise_scale),
+        metavar="N",
+        help="with --time-to-loss: of the gradients, in local batches; counts what a sample is "
+        "worth in updates of so many",
     )
     add(
         "--network",
@@ -87,6 +95,7 @@ def _advise(arguments: argparse.Namespace) -> int:
                 profile,
                 arguments.ranks,
                 time_to_loss=arguments.time_to_loss,
+                noise_scale=arguments.noise_scale,
                 network=network,
                 seed=arguments.seed,
                 advance=advance,

@@ -25,6 +25,7 @@ def advise(
     ranks: SupportsIndex | None = None,
     *,
     time_to_loss: bool = False,
+    noise_scale: float | None = None,
     network: Network | str | None = None,
     seed: int = 0,
     advance: Callable[[], object] = lambda: None,
@@ -42,15 +43,20 @@ def advise(
         profile: of a training.
         ranks: how many ranks to predict for; None: those of the profile.
         time_to_loss: whether risks to convergence count.
+        noise_scale: of the gradients, in local batches, >= 0, by which the goodput counts with
+            `time_to_loss` in place of the throughput; None: unknown.
         network: a `Network`; the name of one of `NETWORKS`, whose pattern is scaled to the
             profile's times; None: "node" or "ethernet", by the profile's hosts.
         seed: of all draws.
         advance: called when a candidate is done.
 
     Raises:
-        ValueError: the profile has too few steps, or one rank; a number of ranks below 2.
+        ValueError: the profile has too few steps, or one rank; a number of ranks below 2; a noise
+            scale below 0, or without `time_to_loss`.
         KeyError: there is no such network.
     """
+    if noise_scale is not None and not time_to_loss:
+        raise ValueError("noise_scale counts with time_to_loss alone (--time-to-loss): give both")
     cause = profile.diagnosis().words
     workload = Workload.from_profile(profile, ranks, VERSIONS, seed)
     if workload.ranks < 2:
@@ -59,7 +65,7 @@ def advise(
         used, whence = network, "as given"
     else:
         used, whence = network_of(profile, network)
-    searched = _Search(workload, used, seed)
+    searched = _Search(workload, used, seed, noise_scale)
     now = searched.proposal(synchronous(), 0.0)
     families: dict[str, tuple[float, Candidate]] = {}
     refused: dict[str, str] = {}
@@ -76,7 +82,7 @@ def advise(
         advance()
     promising = sorted(families.values(), key=lambda found: found[0], reverse=True)[:_TUNED]
     tuned = [searched.proposal(searched.tuned(best), now.throughput) for _, best in promising]
-    least = (1 + GAIN) * now.throughput
+    least = (1 + GAIN) * now.score(time_to_loss=time_to_loss)
     best = sorted(tuned, key=lambda p: p.score(time_to_loss=time_to_loss), reverse=True)
     return Advice(
         ranks=workload.ranks,
@@ -93,8 +99,11 @@ def advise(
 
 
 class _Search:
-    def __init__(self, workload: Workload, network: Network, seed: int) -> None:
+    def __init__(
+        self, workload: Workload, network: Network, seed: int, noise_scale: float | None = None
+    ) -> None:
         self.workload, self.network, self.seed = workload, network, seed
+        self.noise_scale = noise_scale
         self.warnings: set[str] = set()
 
     def proposal(self, candidate: Candidate, now: float) -> Proposal:
@@ -113,6 +122,7 @@ class _Search:
             consensus=run.consensus,
             risk=_risk(run),
             needs=candidate.needs,
+            goodput=None if self.noise_scale is None else run.goodput(self.noise_scale),
         )
 
     def _run(self, candidate: Candidate, *, consensus: bool) -> Simulated:

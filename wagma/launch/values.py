@@ -3,6 +3,7 @@
 Each function reads one kind of value and raises ValueError, with what is wrong and what to write.
 """
 
+import math
 from collections.abc import Collection
 
 from wagma.units import parse_size
@@ -17,6 +18,17 @@ def integer(text: str, lowest: int) -> int:
     if number < lowest:
         raise ValueError(f"{number} is too small: at least {lowest} is needed")
     return number
+
+
+def noise_scale(text: str) -> float:
+    """Return a noise scale, in local batches: finite, 0 or more; raise ValueError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is no noise scale: write a number of local batches, 0 or more")
+    return value
 
 
 def limits(text: str) -> tuple[int | None, int | None]:

@@ -35,7 +35,7 @@ ON_RANK_0 = True
 
 _SETTINGS = (
     *("compute", "imbalance", "profile", "versions", "micro_batches", "bytes"),
-    *("network", "ranks_per_node", "seed"),
+    *("network", "ranks_per_node", "noise_scale", "seed"),
 )
 _METHODS = "wagma,allreduce,local10,dpsgd,sgp1,eager-majority,adpsgd"
 
@@ -114,6 +114,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="ranks that sum up in shared memory before one of them uses the network (default: 1)",
+    )
+    add(
+        "--noise-scale",
+        type=reader(values.noise_scale),
+        metavar="N",
+        help="of the gradients, in local batches: adds the goodput, which counts what a sample is "
+        "worth in updates of so many",
     )
     add("--seed", type=integer(0), default=1, metavar="N", help="of all draws (default: 1)")
     add(
@@ -197,7 +204,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
         workloads = (workload(ranks) for ranks in arguments.ranks)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            made, refused = rows(methods, workloads, network, arguments.seed, advance)
+            made, refused = rows(
+                methods, workloads, network, arguments.seed, advance, arguments.noise_scale
+            )
     for message in dict.fromkeys(str(warning.message) for warning in warned):
         sys.stderr.write(f"wagma simulate: {message}\n")
     if not made or (refused and names != "all"):

@@ -44,6 +44,8 @@ def _throughput(figure: Figure, found: Numbers) -> None:
     _lines(axes, found, "throughput", 1.0)
     longest = max(found.values(), key=lambda each: len(each["ranks"]))
     axes.plot(longest["ranks"], longest["ideal"], color=INK, ls="dashed", lw=1, label="ideal")
+    if len(longest["ranks"]) == 1:  # a line would not be seen
+        axes.lines[-1].set_marker("_")
     axes.set(yscale="log", ylabel="local batches per second, all ranks")
     logarithmic(axes.yaxis, fine=True)
     _finish(figure, axes, found)

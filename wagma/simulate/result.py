@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from wagma.theory.cannikin import goodput
 from wagma.theory.checks import Floats
 
 
@@ -48,3 +49,20 @@ class Simulated:
     def efficiency(self) -> float:
         """Share of the ideal throughput, 0 to 1."""
         return self.throughput / self.ideal
+
+    def goodput(self, noise_scale: float) -> float:
+        """Return `throughput` by what a sample of such updates is worth, by the noise scale.
+
+        An update has the gradients of `throughput` / `versions_per_second` local batches; relative
+        to an update of one local batch, see `wagma.theory.cannikin.goodput`. Neither stale
+        gradients nor models that are apart count.
+
+        Args:
+            noise_scale: of the gradients, in local batches, >= 0; math.inf: `throughput`.
+
+        Raises:
+            ValueError: `noise_scale` is out of its range.
+            TypeError: it is no number.
+        """
+        batches = max(self.throughput / self.versions_per_second, 1e-300)
+        return goodput(batches, 1 / self.versions_per_second, noise_scale, 1.0)

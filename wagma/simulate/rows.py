@@ -24,6 +24,7 @@ def rows(
     network: Network,
     seed: int,
     advance: Callable[[], None],
+    noise_scale: float | None = None,
 ) -> tuple[list[Row], list[str]]:
     """Simulate each method with each workload.
 
@@ -33,6 +34,7 @@ def rows(
         network: of the ranks.
         seed: of all draws.
         advance: called after each row.
+        noise_scale: of the gradients, in local batches, for their goodput; None: unknown.
 
     Returns:
         The rows, and a line for each that a method cannot have.
@@ -46,7 +48,10 @@ def rows(
             except ValueError as error:
                 refused.append(f"{method.name}, {workload.ranks} ranks: {error}")
             else:
-                made.append(_row(method, workload, found))
+                row = _row(method, workload, found)
+                if noise_scale is not None:
+                    row["goodput"] = found.goodput(noise_scale)
+                made.append(row)
             advance()
     return made, refused
 
@@ -78,4 +83,7 @@ def text(made: list[Row]) -> str:
 
 def cells(made: list[Row]) -> list[list[str]]:
     """Return a header, and the cells of the rows."""
-    return [list(_COLUMNS), *([cell(row) for cell in _COLUMNS.values()] for row in made)]
+    columns = dict(_COLUMNS)
+    if all("goodput" in row for row in made):
+        columns["goodput"] = lambda row: number_text(row["goodput"], 4)
+    return [list(columns), *([cell(row) for cell in columns.values()] for row in made)]

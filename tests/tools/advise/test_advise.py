@@ -87,6 +87,17 @@ def test_stale_gradients_count_against_a_method(found: Advice) -> None:
     assert all((p.consensus or 0) <= 1 for p in careful.best)
 
 
+def test_noise_scale_counts_with_time_to_loss() -> None:
+    profile = profile_of(delayed(4))
+    with pytest.raises(ValueError, match="give both"):
+        advise(profile, noise_scale=1.0)
+    quiet = advise(profile, time_to_loss=True, noise_scale=0.0)
+    # Without noise four gradients are worth one, so that updates per second count.
+    assert quiet.now.goodput == pytest.approx(quiet.now.throughput / 4)
+    assert quiet.text().count(", goodput ") == len(quiet.best) > 0
+    assert all(each.score(time_to_loss=True) >= 1.03 * quiet.now.goodput for each in quiet.best)
+
+
 def test_batches_of_a_server_do_not_count() -> None:
     work = Workload(np.full((4, 300), 0.1))
     [served] = [c for c in candidates(work) if '"k-async", k=1' in c.call(c.method)]
