@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ._engine import Device
+from .errors import DeviceError
 
 if TYPE_CHECKING:
     from .options import CommonOptions
@@ -33,7 +34,9 @@ def choose_memory(
         graph: whether the collective is one of neighbours.
 
     Raises:
-        ValueError, DeviceError: ``memory="direct"`` is not possible; on all ranks.
+        ValueError: ``memory="direct"`` is not possible.
+        DeviceError, MemoryError: a GPU cannot be used, or is full.
+        Each on all ranks.
     """
     if options.memory == "staged":
         return "staged"
@@ -70,14 +73,19 @@ def _unreachable(meeting: Meeting, gpu: int) -> str:
         return ""
     opened: list[Device] = []
 
-    def offer() -> list[int]:
+    def offer() -> tuple[list[int], str]:
         opened.append(Device(gpu))
-        return opened[0].offer()
+        try:
+            return opened[0].offer(), ""
+        except DeviceError as error:
+            return [], f"rank {meeting.rank}'s GPU shares no memory ({error})"
 
     offers = meeting.exchange(offer)
+    if why := next(filter(None, (why for _, why in offers)), ""):
+        return why
 
     def reach() -> str:
-        for rank, words in enumerate(offers):
+        for rank, (words, _) in enumerate(offers):
             said = "" if rank == meeting.rank else opened[0].reach(words)
             if said:
                 return f"rank {meeting.rank}'s GPU does not reach that of rank {rank} ({said})"
