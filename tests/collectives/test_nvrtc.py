@@ -1,5 +1,7 @@
 """Where the compiler of the CUDA kernels is found, and GPUs over a fake driver."""
 
+import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -50,3 +52,18 @@ def test_what_is_missing_is_named():
         pytest.skip("there is a GPU")
     done = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, check=True)
     assert "there is no CUDA driver (libcuda.so.1" in done.stdout
+
+
+def test_an_old_driver_is_named(tmp_path):
+    """Of its functions the last that the engine needs is missing: here all are."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run([compiler, "-shared", "-o", library, "-x", "c", "/dev/null"], check=True)
+    found = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN], capture_output=True, text=True, check=True, env=found
+    )
+    assert "the CUDA driver has no cu" in done.stdout
+    assert "it is older than CUDA 11.4; update it" in done.stdout

@@ -103,7 +103,23 @@ static void borrow_reversed(exchange *e) {
     _exit(fake->left != 0);
 }
 
-static void test_same_gpu_by_another_number(void) {
+/* Another GPU, which this process does not see, and whose memory the driver refuses. */
+static void borrow_unseen(exchange *e) {
+    wagma_device *d;
+    void *memory;
+    fake->first = 1;
+    MUST(wagma_device_open(NULL, 0, &d));
+    await_stage(e, 1);
+    fake->breaks = "cuMemImportFromShareableHandle";
+    if (d->calls->open(d, &e->record[0], &memory) != WAGMA_ESYS ||
+        !strstr(wagma_last_error(), "does not see the GPU of that memory (CUDA_VISIBLE_DEVICES") ||
+        !strstr(wagma_last_error(), "instances of MIG"))
+        fprintf(stderr, "unseen: %s\n", wagma_last_error()), _exit(1);
+    atomic_store(&e->stage, 4);
+    _exit(0);
+}
+
+static void play_two_gpus(void (*borrower)(exchange *e)) {
     exchange *e = mmap(NULL, sizeof *e, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child[2];
     int status;
@@ -112,11 +128,19 @@ static void test_same_gpu_by_another_number(void) {
         if (child[k] == 0 && k == 0)
             own(e, 0);
         if (child[k] == 0)
-            borrow_reversed(e);
+            borrower(e);
     }
     for (int k = 2; k-- > 0;)
         CHECK(waitpid(child[k], &status, 0) == child[k] && status == 0, "%d: %#x", k, status);
     munmap(e, sizeof *e);
+}
+
+static void test_same_gpu_by_another_number(void) {
+    play_two_gpus(borrow_reversed);
+}
+
+static void test_gpu_that_is_not_seen(void) {
+    play_two_gpus(borrow_unseen);
 }
 
 static void borrow(exchange *e, int is_killed) {
@@ -429,8 +453,10 @@ int main(void) {
     find_fake();
     RUN(test_owner_is_killed); /* first: CUDA does not survive a fork */
     RUN(test_ipc);
-    if (fake)
+    if (fake) {
         RUN(test_same_gpu_by_another_number);
+        RUN(test_gpu_that_is_not_seen);
+    }
     RUN(test_script);
     setenv("WAGMA_CUDA_SHARING", "ipc", 1);
     RUN(test_script);

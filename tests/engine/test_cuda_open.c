@@ -35,6 +35,10 @@ static void test_refused(void) {
     fake->gpus = usual.gpus;
     setenv("WAGMA_CUDA_SHARING", "both", 1);
     expect_no_device(0, "WAGMA_CUDA_SHARING=both: must be vmm or ipc");
+    setenv("WAGMA_CUDA_SHARING", "vmm", 1);
+    fake->descriptors = 0;
+    expect_no_device(0, "the GPU or its driver has no such memory");
+    fake->descriptors = 1;
     unsetenv("WAGMA_CUDA_SHARING");
     const pid_t child = fork(); /* CUDA runs in the parent */
     if (child == 0) {
@@ -43,6 +47,47 @@ static void test_refused(void) {
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
     CHECK(expectations_failed() == 0, "see above");
+}
+
+/* The caller has destroyed the stream of its last call, which the next one has to wait for. */
+static void test_stream_is_gone(void) {
+    static const char says[] = "a stream, which has to be of this GPU and not destroyed";
+    wagma_options o;
+    wagma_segment *segment;
+    wagma_handle *h;
+    wagma_device *d;
+    void *gone, *other, *x;
+    int status;
+    const pid_t child = fork();
+    if (child != 0) {
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "%#x", status);
+        return;
+    }
+    wagma_options_init(&o);
+    o.size = o.group_size = o.quorum = 1;
+    o.count = 1000;
+    o.memory = WAGMA_MEMORY_DEVICE;
+    EXPECT(wagma_segment_create(&o, NULL, &segment) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_device_open(NULL, 0, &d) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(d->calls->stream_new(d, &gone) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(d->calls->stream_new(d, &other) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(d->calls->alloc(d, o.count * sizeof(float), &x) == WAGMA_OK, "%s", wagma_last_error());
+    EXPECT(wagma_create_on(segment, 0, d, gone, x, 1, NULL, &h) == WAGMA_OK, "%s",
+           wagma_last_error());
+    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    d->calls->stream_free(d, gone);
+    EXPECT(wagma_set_stream(h, other) == WAGMA_ESYS && strstr(wagma_last_error(), says), "%s",
+           wagma_last_error());
+    EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_ESYS && strstr(wagma_last_error(), says), "%s",
+           wagma_last_error());
+    (void)wagma_close(h);
+    wagma_free(h);
+    wagma_segment_close(segment);
+    d->calls->free(d, x);
+    d->calls->stream_free(d, other);
+    wagma_device_close(d);
+    expect_nothing_left();
+    _exit(expectations_failed());
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
@@ -191,6 +236,7 @@ int main(void) {
     find_fake();
     if (fake) { /* of true GPUs there is no telling what is refused */
         RUN(test_nvrtc);
+        RUN(test_stream_is_gone);
         RUN(test_refused);
         RUN(test_cache);
     }

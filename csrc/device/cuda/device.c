@@ -36,7 +36,7 @@ void cuda_leave_if(int entered) {
 
 /* ---- what a machine may lack ----------------------------------------------------------------- */
 
-static const char *visible(void) {
+const char *cuda_visible(void) {
     const char *value = getenv("CUDA_VISIBLE_DEVICES");
     return value ? value : "(unset)";
 }
@@ -45,7 +45,7 @@ static int start(const struct cuda_device *d) {
     const CUresult error = driver.cuInit(0);
     if (error == CUDA_ERROR_NO_DEVICE)
         return error_set(WAGMA_ESYS, "the driver shows no GPU: CUDA_VISIBLE_DEVICES is %s",
-                         visible());
+                         cuda_visible());
     if (error == CUDA_ERROR_NOT_INITIALIZED)
         return error_set(WAGMA_ESYS,
                          "CUDA does not start. A process that was forked after its parent had used "
@@ -63,7 +63,7 @@ static int find_gpu(struct cuda_device *d) {
         return error_set(WAGMA_EINVAL,
                          "gpu %d: this process sees %d GPUs, numbered from 0; "
                          "CUDA_VISIBLE_DEVICES is %s",
-                         d->gpu, count, visible());
+                         d->gpu, count, cuda_visible());
     return cuda_check(d, driver.cuDeviceGet(&d->handle, d->gpu), "cuDeviceGet()");
 }
 

@@ -46,6 +46,8 @@ void cuda_leave_if(int entered);
 int cuda_check(const struct cuda_device *d, CUresult error, const char *call);
 /* Return the number of the GPU with this identity in this process; -1: it is not visible. */
 int cuda_find_gpu(const CUuuid *uuid);
+/* Return which GPUs the process may see, for messages. */
+const char *cuda_visible(void);
 
 /* -- memory.c ---------------------------------------------------------------------------------- */
 /* Choose how memory is shared, by making some. WAGMA_OK or an error. */

@@ -282,6 +282,17 @@ static int import_ipc(struct cuda_device *d, const device_record *record, struct
     return cuda_leave(status);
 }
 
+/* The driver's words do not say whose GPU it is. */
+static int not_seen(int status) {
+    char said[256];
+    snprintf(said, sizeof said, "%s", wagma_last_error());
+    return error_set(status,
+                     "%s; this process does not see the GPU of that memory (CUDA_VISIBLE_DEVICES "
+                     "is %s), and instances of MIG never reach each other: set memory to "
+                     "WAGMA_MEMORY_STAGED (Python: memory='staged')",
+                     said, cuda_visible());
+}
+
 static int import(struct cuda_device *d, const device_record *record, void **memory) {
     struct cuda_memory *m = new_memory();
     CUuuid uuid;
@@ -298,6 +309,7 @@ static int import(struct cuda_device *d, const device_record *record, void **mem
     if (status == WAGMA_OK)
         status = m->by_ipc ? import_ipc(d, record, m) : import_descriptor(d, record, m);
     if (status != WAGMA_OK) {
+        status = m->gpu < 0 ? not_seen(status) : status;
         free(m);
         return status;
     }

@@ -88,7 +88,7 @@ CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     FAKE_CALL(0);
-    memset(uuid, fake.reversed ? fake.gpus - device : device + 1, sizeof *uuid);
+    memset(uuid, fake.reversed ? fake.gpus - device : device + fake.first + 1, sizeof *uuid);
     return CUDA_SUCCESS;
 }
 

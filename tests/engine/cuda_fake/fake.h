@@ -25,6 +25,7 @@ struct cuda_fake {
     int descriptors;            /* 0: its memory has none */
     int peers;                  /* 0: no GPU reaches another one's memory */
     int reversed;               /* 1: this process counts the GPUs the other way round */
+    int first;                  /* this process does not see so many GPUs of the machine */
     const char *breaks;         /* from this call on all fail, also those that end something */
     _Atomic int fails;          /* which call fails from now on: 1 the next; 0: none */
     const char *_Atomic failed; /* its name */
