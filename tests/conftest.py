@@ -37,6 +37,7 @@ _WATCHDOG_S = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--transport", choices=("auto", "mpi"), default="auto")
+    parser.addoption("--arrays", choices=("host", "gpu"), default="host")
 
 
 def pytest_configure(config: pytest.Config) -> None:

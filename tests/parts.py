@@ -53,6 +53,8 @@ FRONT_END_RANKS = {
 # The rest has what is marked `every_size` on so many, which make jobs of every smaller number; on
 # MPICH: it is the engine that knows the number of ranks, and not the MPI.
 EVERY_SIZE = 8
+# With arrays on simulated GPUs; `make test RANKS=3` is for them, too.
+GPU_RANKS = {"short": (), "rest": (1, 2, 4, 8)}
 # MPICH's ranks spin where others need the core, unless this makes them sleep. They spin as users'
 # do in the parts that launch jobs.
 SLEEP = {"mpich": ("env", "MPIR_CVAR_ENABLE_HEAVY_YIELD=1")}
@@ -246,6 +248,10 @@ def mpi_part(
             commands.append(on_ranks(f"{name}-training", mpi, size, timeout, *words, *front_ends))
         if size in sizes:
             commands.append(on_ranks(name, mpi, size, timeout, *words, *others))
+    if name == "mpi" and mpi.name == "mpich":
+        words = ("--arrays", "gpu", *chosen, *marked(files, "any_arrays"))
+        numbers = GPU_RANKS["short" if short else "rest"] if usual else sizes
+        commands += [on_ranks("mpi-gpus", mpi, size, timeout, *words) for size in numbers]
     if usual and not short and mpi.name == "mpich" and EVERY_SIZE not in sizes:
         words = (*options, "-m", "every_size", *marked(files, "every_size"))
         commands.append(on_ranks(f"{name}-every-size", mpi, EVERY_SIZE, timeout, *words))

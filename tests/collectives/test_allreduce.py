@@ -12,7 +12,7 @@ from teams import teams
 
 from wagma.collectives import GroupAllreduce, PartialAllreduce, PeerError
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 
 def uneven(rng: random.Random) -> float:
@@ -129,6 +129,7 @@ def test_weights_of_zero_everywhere(comm: MPI.Intracomm) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.host_arrays("on a GPU there is no empty()")
 def test_empty_arrays(comm: MPI.Intracomm) -> None:
     """Reduced where they lie; what another rank does afterwards does not show in them."""
     for quorum in (1, "all"):

@@ -18,8 +18,9 @@ from simulated_gpu import (
     Array,
     FromHost,
     Stream,
-    be_out_of_reach,
+    allocations,
     bits_of,
+    fail,
     read,
     trouble,
     write,
@@ -287,7 +288,7 @@ def test_gpus_that_do_not_reach_each_other(
     with SyncAllreduce(comm, y) as coll:
         assert coll.memory == "direct"
     if comm.rank == comm.size - 1:
-        be_out_of_reach()
+        fail("open")
     with SyncAllreduce(comm, y, average=False, name="model") as coll:
         assert coll.memory == "staged"
         y.set(np.ones(3, np.float32))
@@ -298,9 +299,51 @@ def test_gpus_that_do_not_reach_each_other(
     assert all(f"rank {comm.size - 1}'s GPU does not reach that of rank 0" in one for one in said)
     assert all(one.startswith("model: arrays are copied through host memory") for one in said)
     if comm.rank == 0:
-        be_out_of_reach()
+        fail("open")
     text = error_everywhere(comm, lambda: SyncAllreduce(comm, y, memory="direct"), ValueError)
     assert "rank 0's GPU does not reach that of rank 1" in text
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.shm("GPUs of several nodes are not asked")
+def test_a_gpu_that_shares_no_memory(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in containers and on virtual GPUs, where the driver refuses CUDA IPC."""
+    monkeypatch.delenv("WAGMA_MEMORY")
+    y = Array(np.ones(3, np.float32))
+    if comm.rank == 1:
+        fail("export")
+    with SyncAllreduce(comm, y, average=False) as coll:
+        assert coll.memory == "staged"
+        coll.allreduce(y)
+        assert (y.get() == comm.size).all()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (comm.rank == 0)
+    assert all("because rank 1's GPU shares no memory (device 0" in one for one in said)
+    if comm.rank == 0:
+        fail("export")
+    text = error_everywhere(comm, lambda: SyncAllreduce(comm, y, memory="direct"), ValueError)
+    assert "memory='direct': rank 0's GPU shares no memory" in text
+
+
+def test_a_gpu_that_is_full(comm: MPI.Intracomm, memory: str) -> None:
+    """All ranks are told, and nothing is left: the next creation finds the memory."""
+    y = Array(np.ones(3, np.float32))
+    gc.collect()
+    arrays = allocations()
+    for nth in range(1, 4) if memory == "direct" else ():
+        if comm.rank == comm.size - 1:
+            fail("alloc", nth)
+        text = error_everywhere(comm, lambda: SyncAllreduce(comm, y), MemoryError)
+        fail("alloc", 0)
+        assert "device" in text
+        assert nth == 1 or "could not make 5 arrays of 12 bytes on its device" in text
+        gc.collect()
+        assert allocations() == arrays
+    with SyncAllreduce(comm, y) as coll:
+        coll.allreduce(y)
+    assert (y.get() == 1).all()
 
 
 def test_a_library_that_is_missing(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> None:

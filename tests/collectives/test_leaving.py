@@ -14,7 +14,7 @@ from wagma.collectives import (
     SoloAllreduce,
 )
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 
 @pytest.mark.mpi(min_size=2)
@@ -34,6 +34,7 @@ def test_all_that_are_left_start(comm: MPI.Intracomm, late: Any) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.host_arrays("the class is a parameter")
 @pytest.mark.parametrize("kind", [SoloAllreduce, MajorityAllreduce])
 def test_leaving_keeps_nobody(comm: MPI.Intracomm, kind: type[PartialAllreduce]) -> None:
     """The last rank goes on for windows on end; what the others have contributed reaches it."""

@@ -28,7 +28,7 @@ from wagma.collectives import (
     topology,
 )
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 
 def uneven(rng: random.Random) -> float:

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from wagma.collectives import HandleError, PartialAllreduce, QuorumAllreduce, SyncAllreduce
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 
 def soon_pinned(coll: PartialAllreduce) -> bool:

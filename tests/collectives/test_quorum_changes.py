@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from wagma.collectives import HandleError, MismatchError, QuorumAllreduce
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 DISAGREE = 5  # version
 
@@ -76,6 +76,7 @@ def run(coll: QuorumAllreduce, pause: Callable[[int], float], k: Callable[[int],
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.host_arrays("a rank that fails takes along memory that others need to be told")
 @pytest.mark.parametrize("when", ["early", "late", "any time"])
 @pytest.mark.parametrize(("ours", "theirs"), [("1", "2"), ("2", "1"), ("all", "1"), ("1", "all")])
 def test_all_are_told_of_another_k(comm: MPI.Intracomm, when: str, ours: str, theirs: str) -> None:
@@ -139,6 +140,7 @@ def test_what_k_cannot_be(comm: MPI.Intracomm) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.host_arrays("on a GPU k may change from that of all ranks")
 def test_where_k_cannot_change(comm: MPI.Intracomm) -> None:
     x = np.ones(3, np.float32)
     with QuorumAllreduce(comm, x, comm.size) as every:

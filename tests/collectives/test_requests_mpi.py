@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from wagma.collectives import HandleError, Outcome, PartialAllreduce, Request
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 EXECUTORS = pytest.mark.parametrize("quorum", ["all", 1])
 COUNTS = pytest.mark.parametrize("count", [1, 20_011])
@@ -69,6 +69,7 @@ def test_posted_versions(comm: MPI.Intracomm, quorum: Any, count: int) -> None:
 
 
 @COUNTS
+@pytest.mark.host_arrays("a contribution on a GPU is no array of numpy")
 def test_out_of_place(comm: MPI.Intracomm, count: int) -> None:
     """The same, where the contribution is written where it is read from."""
     if comm.size == 1:
@@ -93,6 +94,7 @@ def test_out_of_place(comm: MPI.Intracomm, count: int) -> None:
 
 @pytest.mark.mpi(min_size=2)
 @EXECUTORS
+@pytest.mark.host_arrays("on a GPU test() or wait() publishes what is not there at once")
 def test_others_do_not_wait_for_who_has_posted(comm: MPI.Intracomm, quorum: Any) -> None:
     """Rank 0 posts and calls nothing until all others have completed the version."""
     x = np.full(3, 1.0 + comm.rank)

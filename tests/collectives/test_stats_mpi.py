@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from wagma.collectives import PartialAllreduce, RankStats
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.any_arrays]
 
 QUORUMS = pytest.mark.parametrize("quorum", [1, "all"])
 

@@ -2,9 +2,10 @@
 
 import ctypes
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,13 @@ def _load() -> ctypes.CDLL:
         ("sim_free", None, gpu, pointer),
         ("sim_write", None, gpu, pointer, pointer, pointer, size),
         ("sim_read", None, gpu, pointer, pointer, pointer, size),
-        ("sim_fail_open", None, gpu),
+        ("sim_finish", None, gpu, pointer),
+        ("sim_event", pointer, gpu),
+        ("sim_event_free", None, gpu, pointer),
+        ("sim_record", None, gpu, pointer, pointer),
+        ("sim_wait", None, gpu, pointer, pointer),
+        ("sim_query", gpu, gpu, pointer),
+        ("sim_fail", None, gpu, gpu, gpu),
         ("sim_trouble", ctypes.c_char_p),
     ):
         function = getattr(library, name)
@@ -40,8 +47,49 @@ class Stream:
         self.gpu = gpu
         self.handle: int = _lib.sim_stream(gpu)
 
+    def finish(self) -> None:
+        """Wait until all is done that is queued on it."""
+        _lib.sim_finish(self.gpu, self.handle)
+
 
 STREAM = Stream()
+
+
+class Event:
+    """An event of a GPU, which is complete at first."""
+
+    def __init__(self, gpu: int = 0) -> None:
+        self.gpu = gpu
+        self.handle: int = _lib.sim_event(gpu)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            _lib.sim_event_free(self.gpu, self.handle)
+
+    def follow(self, stream: Stream) -> None:
+        """Be complete behind what is queued on the stream."""
+        _lib.sim_record(self.gpu, self.handle, stream.handle)
+
+    def hold_up(self, stream: Stream) -> None:
+        """Let what is queued on the stream from now on wait for it."""
+        _lib.sim_wait(self.gpu, stream.handle, self.handle)
+
+    def query(self) -> bool:
+        """Return whether it is complete."""
+        return bool(_lib.sim_query(self.gpu, self.handle))
+
+
+class Memory:
+    """Memory of a GPU, whose owner ends what uses it before."""
+
+    def __init__(self, nbytes: int, gpu: int = 0) -> None:
+        self.nbytes = nbytes
+        self.gpu = gpu
+        self.address: int = _lib.sim_alloc(gpu, nbytes)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            _lib.sim_free(self.gpu, self.address)
 
 
 class Array:
@@ -59,15 +107,15 @@ class Array:
         self.shape = values.shape
         self.dtype = values.dtype
         self.nbytes = values.nbytes
-        self.address: int = _lib.sim_alloc(stream.gpu, values.nbytes)
+        self._memory = Memory(values.nbytes, stream.gpu)
+        self.address = self._memory.address
         self.changed: dict[str, Any] = {}  # of the interface
         self.set(values)
 
     def __del__(self) -> None:
         if sys.is_finalizing():
             return
-        self.get()  # nothing that uses it is queued any more
-        _lib.sim_free(self.stream.gpu, self.address)
+        self.stream.finish()  # nothing that uses it is queued any more
 
     def set(self, values: npt.ArrayLike) -> None:
         """Queue the write of these elements."""
@@ -123,15 +171,57 @@ def write(x: Any, values: npt.ArrayLike) -> None:
     _lib.sim_write(gpu, found["stream"], found["data"][0], made.ctypes.data, made.nbytes)
 
 
-def be_out_of_reach(gpu: int = 0) -> None:
-    """Let the next memory of another rank be out of the GPU's reach."""
-    _lib.sim_fail_open(gpu)
+def fail(call: Literal["alloc", "export", "open"], nth: int = 1, gpu: int = 0) -> None:
+    """Let the nth such call of the engine from now on fail (1: the next); 0: none."""
+    _lib.sim_fail(gpu, {"alloc": 0, "export": 1, "open": 2}[call], nth)
+
+
+def allocations() -> int:
+    """Return how much memory of GPUs this process has, in allocations."""
+    found = 0
+    for file in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing
+            found += str(file.readlink()).startswith("/memfd:device")
+    return found
 
 
 def trouble() -> str | None:
     """Return what was done wrong first."""
     found: bytes | None = _lib.sim_trouble()
     return None if found is None else found.decode()
+
+
+def on_gpu(kind: Any) -> Any:
+    """Return what makes collectives of a class as for arrays of the host, with arrays on a GPU."""
+
+    def make(comm: Any, x: npt.NDArray[Any], *args: Any, **options: Any) -> FromHost:
+        y = Array(x)
+        return FromHost(kind(comm, y, *args, **options), y)
+
+    return make
+
+
+@dataclass
+class Posted:
+    """A request whose array is copied back to the host when it is complete."""
+
+    request: Any
+    on_gpu: Array
+    on_host: npt.NDArray[Any]
+
+    def test(self) -> Any:
+        outcome = self.request.test()
+        if outcome is not None:
+            self.on_host[...] = self.on_gpu.get()
+        return outcome
+
+    def wait(self, *timeout: Any, **options: Any) -> Any:
+        outcome = self.request.wait(*timeout, **options)
+        self.on_host[...] = self.on_gpu.get()
+        return outcome
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.request, name)
 
 
 @dataclass
@@ -161,6 +251,17 @@ class FromHost:
             one.flags.writeable = False
         return Seen(outcome, tuple(results))
 
+    def iallreduce(self, x: npt.NDArray[Any], weight: float = 1.0) -> "Posted":
+        self._x.set(x)
+        return Posted(self._coll.iallreduce(self._x, weight), self._x, x)
+
+    def __enter__(self) -> "FromHost":
+        self._coll.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._coll.__exit__(*error)
+
     def allreduce(self, x: npt.NDArray[Any], weight: float = 1.0) -> Seen:
         return self._call(self._coll.allreduce, x, weight)
 
@@ -169,3 +270,9 @@ class FromHost:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._coll, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._coll, name, value)

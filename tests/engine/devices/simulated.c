@@ -66,9 +66,45 @@ WAGMA_API void sim_read(int ordinal, void *stream, void *data, const void *array
     d->calls->synchronise(d, stream);
 }
 
-/* The next memory of another rank is out of the device's reach. */
-WAGMA_API void sim_fail_open(int ordinal) {
-    machine_fail(device_of(ordinal), MACHINE_OPEN, 1);
+/* Waits until all is done that is queued on the stream. */
+WAGMA_API void sim_finish(int ordinal, void *stream) {
+    wagma_device *d = device_of(ordinal);
+    d->calls->synchronise(d, stream);
+}
+
+/* Returns a new event of a device, which sim_event_free() frees. */
+WAGMA_API void *sim_event(int ordinal) {
+    wagma_device *d = device_of(ordinal);
+    void *event;
+    return d->calls->event_new(d, &event) == WAGMA_OK ? event : NULL;
+}
+
+WAGMA_API void sim_event_free(int ordinal, void *event) {
+    wagma_device *d = device_of(ordinal);
+    d->calls->event_free(d, event);
+}
+
+/* The event is complete behind what is queued on the stream. */
+WAGMA_API void sim_record(int ordinal, void *event, void *stream) {
+    wagma_device *d = device_of(ordinal);
+    d->calls->record(d, event, stream);
+}
+
+/* What is queued on the stream from now on waits for the event. */
+WAGMA_API void sim_wait(int ordinal, void *stream, void *event) {
+    wagma_device *d = device_of(ordinal);
+    d->calls->wait(d, stream, event);
+}
+
+/* Returns 1 if the event is complete. */
+WAGMA_API int sim_query(int ordinal, void *event) {
+    wagma_device *d = device_of(ordinal);
+    return d->calls->query(d, event) == WAGMA_OK;
+}
+
+/* The nth such call of the device from now on fails (1: the next); 0: none. */
+WAGMA_API void sim_fail(int ordinal, enum machine_call call, int nth) {
+    machine_fail(device_of(ordinal), call, nth);
 }
 
 /* Returns what was done wrong first; NULL: nothing. */
