@@ -72,13 +72,15 @@ CHOSEN = $(PARTS) $(if $(RANKS),--ranks $(RANKS))
 
 test: $(VENV)/engine ## the short run of the tests, minutes; PARTS="c mpi": these (tests/parts.py lists them); RANKS="3 8"
 	@$(MAKE) -s -j2 $(BUILT)
+	-@$(MAKE) -s PYTHON=$(RUN) build/libwagma_torch_cuda.so # what needs it is skipped without
 	$(TESTS) $(CHOSEN)
 
 test-all: $(VENV)/engine ## the rest of the tests, half an hour: all that `make test` leaves out
 	@$(MAKE) -s -j2 $(BUILT)
+	-@$(MAKE) -s PYTHON=$(RUN) build/libwagma_torch_cuda.so # what needs it is skipped without
 	$(TESTS) --rest $(CHOSEN)
 
-test-device: ## the tests that need a GPU, 8 minutes; without one it compiles them
+test-device: ## the tests of GPUs, 8 minutes; without one on simulated GPUs
 	tests/gpu/run.sh
 
 # Each of pytest's workers has a Slurm of its own: jobs mostly wait for being started again.
@@ -217,6 +219,13 @@ build/libwagma_device_sim.so: $(SIMULATED) $(wildcard tests/engine/device_sim*.h
 	    $(KERNELS_ALL:csrc/%.c=build/lib/%.o) $(ENGINE_LIBS) -o $@
 $(foreach f,c asan tsan,build/$f/test_device_library): | build/libwagma_device_sim.so
 
+# What a PyTorch without CUDA asks of it; its headers come with it.
+build/libwagma_torch_cuda.so: tests/support/simulated/torch_cuda.cc
+	@mkdir -p $(@D)
+	torch=$$($(PYTHON) -c 'import torch; print(torch.__path__[0])') && \
+	    $(CXX) -std=c++20 -O1 -fPIC -shared $(WARNINGS) -isystem $$torch/include $< -o $@ \
+	    -L$$torch/lib -Wl,-rpath,$$torch/lib -lc10 -ltorch_cpu
+
 # A CUDA in host memory: libraries with the names of the true ones, which tests load before.
 FAKE := $(wildcard tests/engine/cuda_fake/*.h csrc/device/cuda/*.h) csrc/device/device.h \
     tests/engine/cuda_on_host.h
@@ -278,7 +287,7 @@ lint-types: $(VENV)/engine
 
 lint-format: $(VENV)/engine
 	$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES) \
-	    $(INCLUDED) csrc/kernels/cuda/sum.cuh $(CXX_FILES) $(MPI_FILES) $(HEADERS) \
+	    $(INCLUDED) csrc/kernels/cuda/sum.cuh tests/support/simulated/torch_cuda.cc $(CXX_FILES) $(MPI_FILES) $(HEADERS) \
 	    $(wildcard tests/engine/*.h tests/engine/*/*.h tests/explore/*.h benchmarks/*.h collectives/*.h)
 
 CXX_gcc := g++

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The checks that need a GPU, in less than eight minutes and without a network: `make test-device`.
-# Compiles all, also where there is no GPU. Then runs the important things first, as long as there is
-# time: the C tests of devices over CUDA, the Python tests of GPUs, the benchmark of one GPU, a C test
+# Without a GPU they run on simulated ones, as far as they can; figures mean nothing then.
+# Compiles all. Then runs the important things first, as long as there is time: the C tests of devices over CUDA, the Python tests of GPUs, the benchmark of one GPU, a C test
 # under compute-sanitizer, `wagma bench` under mpiexec. It leaves out what lacks something, and says
 # why. A summary and the benchmark's table end it.
 #
@@ -13,7 +13,7 @@
 #   it. Nothing else has to be carried.
 # WAGMA_TEST_GPUS: the C tests use so many GPUs, which have to reach each other's memory; default 1.
 # LOGS: folder of the logs, build/gpu-logs by default.
-# SIMULATED=1: run all of it on simulated GPUs, to see that it works; figures mean nothing then.
+# SIMULATED=1: simulate GPUs though there is one.
 set -u
 cd "$(dirname "$0")/../.."
 exec </dev/null
@@ -24,6 +24,10 @@ simulated=${SIMULATED-}
 limit=470 # seconds for everything
 mkdir -p "$logs"
 rm -f "$logs"/*
+if [ -z "$simulated" ] && ! nvidia-smi -L >"$logs/gpus.log" 2>&1; then
+    echo "There is no GPU here (nvidia-smi -L): GPUs are simulated."
+    simulated=1
+fi
 summary=() failed=0
 
 part() { # NAME SECONDS COMMAND...
@@ -81,22 +85,22 @@ else
 fi
 
 if [ -n "$simulated" ]; then
-    echo simulated >"$logs/gpus.log"
+    echo "GPUs are simulated: figures mean nothing" >"$logs/gpus.log"
+    make -s PYTHON="$python" build/libwagma_torch_cuda.so >"$logs/torch.log" 2>&1 ||
+        skip torch "its headers, or a C++ compiler, are missing: $logs/torch.log"
     export PYTHONPATH=$PWD/tests/support/simulated/modules${PYTHONPATH:+:$PYTHONPATH}
     export WAGMA_DEVICE_LIBRARY=$PWD/build/libwagma_device_sim.so
     small=(--sums 64KiB --size 64KiB --sizes 1KiB --late 50ms --rounds 2 --calls 5 --idle 100ms)
     sizes=1KiB:4KiB
-elif nvidia-smi -L >"$logs/gpus.log" 2>&1; then
+    chosen=(-m "not long")
+else
     # The C programs look for NVRTC where the linker does: here it may be in Python packages.
     nvrtc=$("$python" -c 'import os, sys; sys.path.insert(0, "collectives"); import nvrtc
 print(*map(os.path.dirname, nvrtc.find()), sep=":")')
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nvrtc WAGMA_TEST_GPUS=${WAGMA_TEST_GPUS-1}
     small=()
     sizes=1KiB:16MiB
-else
-    echo "There is no GPU here (nvidia-smi -L): all is compiled, and nothing was run."
-    rm "$logs/gpus.log" # what nvidia-smi said
-    end
+    chosen=()
 fi
 
 # ---- run -----------------------------------------------------------------------------------------
@@ -109,7 +113,7 @@ if [ -n "$package" ]; then
         workers=$(($(nproc) / 4)) # a test has up to 4 ranks
         ((workers > 1)) && has xdist && parallel=(-n "$workers") || parallel=()
         part python 150 "$python" -m pytest -q -rs -p no:pytest_mpi -p no:cacheprovider \
-            "${parallel[@]}" tests/gpu
+            "${parallel[@]}" "${chosen[@]}" tests/gpu
     else
         skip python "$python has no pytest"
     fi

@@ -1,22 +1,22 @@
 """Collectives of arrays on GPUs, of torch and CuPy: ranks share one GPU where there is one.
 
-Without a GPU, CuPy's arrays are on simulated ones.
+Without a GPU, the arrays are on simulated ones.
 """
 
 import importlib.util
-from typing import Any
 
 import pytest
 from documents import blocks
 from launched import Launched
-from simulated import ENVIRONMENT, GPU
+from simulated import ENVIRONMENT, GPU, MOST, TORCH, without_torch
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
 SIMULATED = {} if GPU else ENVIRONMENT
 
 LIBRARIES = {
-    "torch": """
+    "torch": f"""
+        {TORCH}
         import torch
         gpu = rank % torch.cuda.device_count()
         torch.cuda.set_device(gpu)
@@ -24,6 +24,11 @@ LIBRARIES = {
             return torch.from_numpy(values).cuda()
         def on_host(x):
             return torch.from_dlpack(x).cpu().numpy()
+        def free(x):
+            if hasattr(x, "inner"):  # simulated
+                x.inner = torch.empty(0)
+            else:
+                x.untyped_storage().resize_(0)
         """,
     "cupy": """
         import cupy
@@ -36,16 +41,17 @@ LIBRARIES = {
 
 def without(name: str) -> str:
     """Why arrays of a library cannot be made here; empty: they can."""
+    if name == "torch":
+        return without_torch()
     if SIMULATED:
-        return "" if name == "cupy" else "no NVIDIA GPU, and torch has none that is simulated"
+        return ""
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed"
-    module: Any = importlib.import_module(name)
-    usable = module.cuda.is_available()
+    usable = importlib.import_module(name).cuda.is_available()
     return "" if usable else f"{name} cannot use the GPU"
 
 
-@pytest.fixture(params=LIBRARIES)
+@pytest.fixture(params=[pytest.param("torch", marks=MOST), "cupy"])
 def library(request: pytest.FixtureRequest) -> str:
     """What makes arrays by a library."""
     if why := without(request.param):
@@ -189,6 +195,33 @@ def test_memory_of_the_engine_is_used_without_a_copy(library: str) -> None:
     everywhere(2, library, script)
 
 
+@pytest.mark.parametrize("buffer", [pytest.param("torch-cuda", marks=MOST), "cupy"])
+def test_arrays_of_benchmarks(buffer: str) -> None:
+    if why := without(buffer.removesuffix("-cuda")):
+        pytest.skip(why)
+    script = f"""
+        from wagma.benchmarks.gpus import GPUS
+        gpu = GPUS["{buffer}"](rank)
+        assert gpu.facts()["arrays"] == "{buffer}"
+        values, found = np.arange(7, dtype=np.float32), np.empty(7, np.float32)
+        x, y = gpu.array(values), gpu.array(np.zeros(7, np.float32))
+        gpu.copy(y, x)
+        gpu.to_host(found, y)
+        assert (found == values).all()
+        pinned = gpu.pinned(values)
+        pinned[:] = 2 * values
+        gpu.to_gpu(x, pinned)
+        with SyncAllreduce(None, x, average=False) as coll:
+            coll.allreduce(x)
+            gpu.copy(gpu.taken(coll.next_contribution()), x)
+            gpu.finish()
+            outcome = coll.allreduce(coll.next_contribution())
+            gpu.to_host(found, gpu.taken(outcome.result))
+        assert (found == size * size * 2 * values).all()
+        """
+    everywhere(2, TORCH if buffer == "torch-cuda" else "", script)
+
+
 def test_errors_name_the_array_and_the_remedy(of_torch: str) -> None:
     script = """
         x, y = torch.zeros(4, device="cuda"), np.zeros(4, np.float32)
@@ -207,15 +240,40 @@ def test_errors_name_the_array_and_the_remedy(of_torch: str) -> None:
             refused(lambda: coll.empty(), ValueError, "empty_like")
             coll.allreduce(x)
             freed = torch.zeros(4, device="cuda")
-            freed.untyped_storage().resize_(0)
+            free(freed)
             refused(lambda: coll.allreduce(freed), ValueError, "no memory")
-            coll.allreduce(x)
+            request, old = coll.iallreduce(x), x.data
+            x.data = torch.zeros(4, device="cuda")
+            refused(request.wait, HandleError, "version 1", "other memory")
+            x.data = old
+            request.wait()
             assert coll.device in repr(coll)
         """
     everywhere(2, of_torch, script)
 
 
+@pytest.mark.long
 def test_the_example_of_the_page(of_torch: str) -> None:  # noqa: ARG001, it makes its own
     (script,) = blocks("gpu.md", "python")
-    with Launched(4, script) as ranks:
+    with Launched(4, TORCH + script, environment=SIMULATED) as ranks:
         assert len({output.split()[-1] for output in ranks.outputs()}) == 1
+
+
+@pytest.mark.long
+def test_the_example_of_the_readme(of_torch: str) -> None:  # noqa: ARG001, it makes its own
+    (script,) = (one for one in blocks("../README.md", "python") if "GroupAllreduce(" in one)
+    for host, gpu in (
+        ("from mpi4py import MPI\n", "import torch\n"),
+        ("MPI.COMM_WORLD,", "None,"),
+        (
+            "np.full(1_000_000, MPI.COMM_WORLD.rank, np.float32)",
+            "torch.full((1_000_000,), float(rank)).cuda()",
+        ),
+        ("{x[0]}", "{x[0].item()}"),
+    ):
+        assert host in script
+        script = script.replace(host, gpu)
+    with Launched(4, TORCH + script, environment=SIMULATED) as ranks:
+        outputs = ranks.outputs()
+    groups = sorted(line.split("\n") for line in outputs)
+    assert groups == [["group 0.5", "all 1.5"]] * 2 + [["group 2.5", "all 1.5"]] * 2

@@ -4,22 +4,21 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from documents import ROOT, blocks
 from launched import Launched
-from simulated import GPU
+from simulated import ENVIRONMENT, GPU, MOST, TORCH, without_torch
 from under_mpiexec import CLEAN, launcher
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
-if not GPU:
-    pytest.skip("no NVIDIA GPU", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
-    pytest.skip("PyTorch cannot use the GPU", allow_module_level=True)
+if why := without_torch():
+    pytest.skip(why, allow_module_level=True)
 
-SETUP = """
+SIMULATED = {} if GPU else ENVIRONMENT
+SETUP = f"""{TORCH}
 import io, warnings
 import torch, wagma
 torch.set_num_threads(1)
@@ -77,11 +76,20 @@ ALGORITHMS = (
 )
 
 
+def most(test: Callable[..., None]) -> Callable[..., None]:
+    return MOST[0](test) if MOST else test
+
+
+timed = pytest.mark.skipif(not GPU, reason="no NVIDIA GPU, and a simulated one takes no time")
+
+
 def trained(script: str, size: int = 2) -> None:
-    with Launched(size, SETUP + script + "\nprint('trained')\n") as ranks:
+    script = SETUP + script + "\nprint('trained')\n"
+    with Launched(size, script, environment=SIMULATED) as ranks:
         assert ranks.outputs() == ["trained"] * size
 
 
+@most
 def test_algorithms_train_one_model() -> None:
     trained(f"""
 for algorithm in {ALGORITHMS!r}:
@@ -100,6 +108,35 @@ for algorithm in {ALGORITHMS!r}:
 """)
 
 
+@pytest.mark.skipif(GPU, reason="the kernels of a true GPU have other bits")
+def test_a_simulated_gpu_trains_to_the_bits_of_the_host() -> None:
+    """What overtakes what it has to wait for changes them."""
+    trained("""
+images, answers = inputs, labels
+for algorithm in (
+    "AllreduceSGD(None)", "AllreduceSGD(None, bucket_bytes=512)",
+    "LocalSGD(None, sync_period=5)", "DiLoCo(None, sync_period=5)", "DPSGD(None)",
+):
+    found = []
+    for device in ("cuda", "cpu"):
+        torch.manual_seed(rank)
+        inputs, labels = images.to(device), answers.to(device)
+        model = built().to(device)
+        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        made = eval("wagma." + algorithm)
+        with wagma.DistributedOptimizer(inner, made, model=model) as opt:
+            for _ in range(30):
+                batch = torch.randint(len(inputs), (64,)).to(device)
+                opt.zero_grad()
+                torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
+                opt.step()
+            opt.synchronize()
+        found.append(torch.cat([one.detach().cpu().flatten() for one in model.parameters()]))
+    assert torch.equal(*found), algorithm
+""")
+
+
+@most
 @pytest.mark.parametrize("algorithm", ["WAGMA(None, sync_period=10)", "AllreduceSGD(None)"])
 def test_mixed_precision(algorithm: str) -> None:
     """A gradient that overflows on one rank is left out, or skips the step on all."""
@@ -119,6 +156,7 @@ one_model()
 """)
 
 
+@most
 def test_clipped_averages_of_scaled_gradients() -> None:
     """An overflow of one rank is one of the average, which all skip."""
     trained("""
@@ -142,37 +180,44 @@ one_model()
 """)
 
 
-def test_models_and_optimizers() -> None:
+@most
+@pytest.mark.parametrize(
+    ("dtype", "optimizer"),
+    [
+        ("float32", "SGD(parameters, momentum=0.9, lr=0.05)"),
+        ("float32", "AdamW(parameters, foreach=True, lr=0.01)"),
+        ("float32", "AdamW(parameters, fused=True, lr=0.01)"),
+        ("float32", "AdamW(parameters, capturable=True, lr=0.01)"),
+        ("bfloat16", "SGD(parameters, momentum=0.9, lr=0.05)"),
+    ],
+)
+def test_models_and_optimizers(dtype: str, optimizer: str) -> None:
     """Buffers, memory formats, dtypes, groups, kernels of many tensors, compiled modules."""
-    trained("""
+    trained(f"""
 images = torch.nn.functional.pad(inputs, (0, 5)).view(-1, 1, 5, 5)
 images = images.contiguous(memory_format=torch.channels_last)
-for dtype, optimizer, options in (
-    (torch.float32, torch.optim.SGD, {"momentum": 0.9, "lr": 0.05}),
-    (torch.float32, torch.optim.AdamW, {"foreach": True, "lr": 0.01}),
-    (torch.float32, torch.optim.AdamW, {"fused": True, "lr": 0.01}),
-    (torch.float32, torch.optim.AdamW, {"capturable": True, "lr": 0.01}),
-    (torch.bfloat16, torch.optim.SGD, {"momentum": 0.9, "lr": 0.05}),
-):
-    for algorithm in (wagma.WAGMA(None, sync_period=10), wagma.AllreduceSGD(None)):
-        model = torch.nn.Sequential(
-            *(torch.nn.Conv2d(1, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU()),
-            *(torch.nn.Conv2d(16, 16, 3), torch.nn.Flatten(), torch.nn.Linear(16, 2)),
-        ).to("cuda", dtype, memory_format=torch.channels_last)
-        seen = images.to(dtype)
-        rest = {"params": model[4:].parameters(), "lr": 0.02}
-        inner = optimizer([{"params": model[:4].parameters()}, rest], **options)
-        run = torch.compile(model, backend="aot_eager") if dtype == torch.float32 else model
-        with wagma.DistributedOptimizer(inner, algorithm, model=model) as opt:
-            train(opt, loss=lambda: loss(run, seen))
-            assert model[3].weight.is_contiguous(memory_format=torch.channels_last)
-            opt.synchronize(buffers=model.buffers())
-        assert opt.version == 101
-        model.eval()
-        one_model(model, seen, least=0.75)
+dtype = torch.{dtype}
+for algorithm in (wagma.WAGMA(None, sync_period=10), wagma.AllreduceSGD(None)):
+    model = torch.nn.Sequential(
+        *(torch.nn.Conv2d(1, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU()),
+        *(torch.nn.Conv2d(16, 16, 3), torch.nn.Flatten(), torch.nn.Linear(16, 2)),
+    ).to("cuda", dtype, memory_format=torch.channels_last)
+    seen = images.to(dtype)
+    rest = {{"params": model[4:].parameters(), "lr": 0.02}}
+    parameters = [{{"params": model[:4].parameters()}}, rest]
+    inner = torch.optim.{optimizer}
+    run = torch.compile(model, backend="aot_eager") if dtype == torch.float32 else model
+    with wagma.DistributedOptimizer(inner, algorithm, model=model) as opt:
+        train(opt, loss=lambda: loss(run, seen))
+        assert model[3].weight.is_contiguous(memory_format=torch.channels_last)
+        opt.synchronize(buffers=model.buffers())
+    assert opt.version == 101
+    model.eval()
+    one_model(model, seen, least=0.75)
 """)
 
 
+@most
 def test_checkpoints_move_between_gpu_and_host() -> None:
     trained("""
 for algorithm in (
@@ -204,6 +249,7 @@ for algorithm in (
 """)
 
 
+@most
 def test_a_step_reads_the_gpu_once() -> None:
     """Beside what waits for other ranks: which gradients there are, scales and stop requests."""
     trained("""
@@ -220,6 +266,7 @@ with wagma.DistributedOptimizer(inner, wagma.AllreduceSGD(None), model=model) as
 """)
 
 
+@most
 def test_parameter_servers() -> None:
     """Over MPI, through pinned memory of the host."""
     pytest.importorskip("mpi4py")
@@ -242,11 +289,14 @@ print("trained", flush=True)
 """
     )
     command = [*launcher(), "-n", "3", sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=CLEAN)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, env=CLEAN | SIMULATED
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained") == 3, done.stderr
 
 
+@timed
 def test_dropcompute_times_the_work_of_the_gpu() -> None:
     """A micro-batch whose kernels take long ends the step, though its launch takes no time."""
     trained("""
@@ -266,6 +316,7 @@ one_model()
 """)
 
 
+@timed
 def test_preempted_micro_batches_leave_no_trace() -> None:
     trained("""
 loss().backward()  # the first takes long
@@ -289,6 +340,7 @@ one_model()
 """)
 
 
+@most
 def test_the_loops_of_the_documents() -> None:
     """As they stand, with a model and data on the GPU."""
     pages = ("training.md", "clipping.md", "parameters.md", "dropcompute.md")
@@ -313,6 +365,7 @@ for code in {codes!r}:
 """)
 
 
+@most
 def test_the_example_of_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     (script,) = (one for one in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
@@ -320,6 +373,7 @@ def test_the_example_of_the_readme() -> None:
     moved = "inputs, labels = inputs.cuda(), labels.cuda()\nmodel = torch.nn.Sequential("
     script = script.replace("model = torch.nn.Sequential(", moved)
     script = script.replace("inner = ", "model.cuda()\ninner = ")
-    with Launched(4, script.replace("WAGMA(", "WAGMA(None, ")) as ranks:
+    script = TORCH + script.replace("WAGMA(", "WAGMA(None, ")
+    with Launched(4, script, environment=SIMULATED) as ranks:
         found = [re.search(r"accuracy ([\d.]+)%", output) for output in ranks.outputs()]
     assert all(one is not None and float(one[1]) > 90 for one in found)

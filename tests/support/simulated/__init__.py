@@ -1,7 +1,10 @@
 """Simulated GPUs for programs that a test starts."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = FOLDER.parents[2] / "build/libwagma_device_sim.so"
@@ -13,3 +16,19 @@ ENVIRONMENT = {
 }
 # tests/gpu/run.sh has seen a GPU, or this is usual for one.
 GPU = "WAGMA_TEST_GPUS" in os.environ or Path("/dev/nvidiactl").exists()
+# With it a program has torch's tensors on simulated GPUs.
+TORCH = "" if GPU else "import simulated_cuda\n"
+# Importing torch takes seconds: the short run has some of these tests.
+MOST = [] if GPU else [pytest.mark.long]
+
+
+def without_torch() -> str:
+    """Return why torch has no GPU, simulated or not; empty: it has one."""
+    if find_spec("torch") is None:
+        return "PyTorch is not installed"
+    if GPU:
+        import torch
+
+        return "" if torch.cuda.is_available() else "PyTorch cannot use the GPU"
+    built = LIBRARY.with_name("libwagma_torch_cuda.so")
+    return "" if built.exists() else f"no NVIDIA GPU, and {built.name} is not built"
