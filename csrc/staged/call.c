@@ -15,7 +15,7 @@ int staged_follow(const struct staged *s) {
 }
 
 static int copy(const struct staged *s, void *out, const void *in) {
-    return s->bytes ? s->device->calls->copy(s->device, s->stream, out, in, s->bytes) : WAGMA_OK;
+    return s->bytes ? s->device->calls->copy(s->device, s->back, out, in, s->bytes) : WAGMA_OK;
 }
 
 static void nap(void) {
@@ -35,7 +35,7 @@ static int copy_by(const wagma_handle *h, unsigned char *out, unsigned char *pin
     for (size_t at = 0; at < s->bytes && status == WAGMA_OK; at += PART) {
         const size_t bytes = s->bytes - at < PART ? s->bytes - at : PART;
         copy_on_host(h, pinned + at, in + at, bytes);
-        status = s->device->calls->copy(s->device, s->stream, out + at, pinned + at, bytes);
+        status = s->device->calls->copy(s->device, s->back, out + at, pinned + at, bytes);
     }
     return status;
 }
@@ -172,7 +172,10 @@ static int end_use(const wagma_handle *h, int status) {
     if (status == WAGMA_INPROGRESS && !s->took)
         return status;
     snprintf(said, sizeof said, "%s", wagma_last_error());
-    int ended = s->device->calls->record(s->device, s->delivered, s->stream);
+    int ended = status == WAGMA_INPROGRESS ? WAGMA_OK
+                                           : order_behind(s->device, s->back, s->called, s->stream);
+    if (ended == WAGMA_OK)
+        ended = s->device->calls->record(s->device, s->delivered, s->back);
     if (ended == WAGMA_OK)
         ended = s->device->calls->wait(s->device, s->caller, s->delivered);
     return status == WAGMA_OK || (status == WAGMA_INPROGRESS && ended != WAGMA_OK)

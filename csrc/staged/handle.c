@@ -116,6 +116,8 @@ static void free_device(struct staged *s) {
             calls->event_free(s->device, s->copied[k]);
     if (s->stream)
         calls->stream_free(s->device, s->stream);
+    if (s->back)
+        calls->stream_free(s->device, s->back);
 }
 
 void staged_free(wagma_handle *h) {
@@ -135,8 +137,10 @@ void staged_free(wagma_handle *h) {
 
 static void destroy(wagma_handle *h) {
     struct staged *s = h->staged;
-    if (s->delivered) /* before, nothing is queued */
+    if (s->delivered) { /* before, nothing is queued */
+        (void)order_behind(s->device, s->stream, s->called, s->back);
         order_drain(s->device, s->stream, s->called, s->caller);
+    }
     unpin_pages(s);
     h->executor->calls.free(h);
     staged_free(h);
@@ -192,6 +196,8 @@ int staged_new(wagma_handle *h, const struct executor_request *request) {
 static int make_streams(struct staged *s) {
     const device_calls *calls = s->device->calls;
     int status = calls->stream_new(s->device, &s->stream);
+    if (status == WAGMA_OK)
+        status = calls->stream_new(s->device, &s->back);
     if (status == WAGMA_OK)
         status = calls->event_new(s->device, &s->called);
     for (int k = 0; k < s->parts_n && status == WAGMA_OK; k++)

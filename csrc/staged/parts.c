@@ -92,7 +92,7 @@ static int copy_parts(const wagma_handle *h, int all) {
         const size_t end = smaller((size_t)k * s->part, s->parts.count);
         if (begin < end)
             status = s->device->calls->copy(
-                s->device, s->stream, (unsigned char *)s->to + begin * size,
+                s->device, s->back, (unsigned char *)s->to + begin * size,
                 (const unsigned char *)s->from + begin * size, (end - begin) * size);
         s->took |= begin < end;
     }
@@ -115,7 +115,7 @@ static int copy_divided(const wagma_handle *h, unsigned char *out, unsigned char
         const size_t n = smaller(s->part, count - begin), at = begin * size;
         h->kernels->divided_copy((wagma_dtype)h->options.dtype, x + at, x + at, s->parts.divisor,
                                  n);
-        status = s->device->calls->copy(s->device, s->stream, out + at, x + at, n * size);
+        status = s->device->calls->copy(s->device, s->back, out + at, x + at, n * size);
     }
     return status;
 }
@@ -130,8 +130,7 @@ int staged_copy_result(wagma_handle *h, void *out, const void *result) {
     const struct staged *s = h->staged;
     if (s->took && out == s->to && result == s->from)
         return copy_parts(h, 1);
-    return s->bytes ? s->device->calls->copy(s->device, s->stream, out, result, s->bytes)
-                    : WAGMA_OK;
+    return s->bytes ? s->device->calls->copy(s->device, s->back, out, result, s->bytes) : WAGMA_OK;
 }
 
 /* ---- a call ---------------------------------------------------------------------------------- */

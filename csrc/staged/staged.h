@@ -23,10 +23,14 @@
  * Order. A call first queues the copy of x to pinned memory of the host, behind what the caller's
  * stream has (`called`). The executor begins the call when that copy, or its first part, is
  * complete (`copied`). So it begins as if x had been passed then, and the wait before counts as
- * computing. All copies are on one stream of the engine: a copy to pinned memory comes behind the
- * copies from there of the call before, and the host writes pinned memory only in a call whose copy
- * has begun to arrive. An exchange in place writes no element of the result before that of x has
- * come. Copies of results are left queued when a call ends; the caller's stream waits for them
+ * computing. These copies are on one stream of the engine, those to the device on another, so that
+ * both directions of a bus are used. The former begin behind the caller's stream, and so behind
+ * the latter of the call before (`delivered`): when x, or a part of it, has come, nothing of that
+ * call reads pinned memory any more, and the caller's earlier work is done. An exchange in place
+ * writes no element of the result before that of x has come, so that nothing of the result is
+ * copied to x before x was read there.
+ *
+ * Copies of results are left queued when a call ends; the caller's stream waits for them
  * (`delivered`), and close() does. The executor gives results back in its next call or in close():
  * when they are copied. */
 #ifndef WAGMA_STAGED_STAGED_H
@@ -55,7 +59,8 @@ struct staged {
     struct executor_calls calls; /* the handle's */
     struct kept kept;            /* see wagma_handle.keeps_arrays */
     wagma_device *device;
-    void *caller, *stream;    /* the caller's, and the engine's */
+    void *caller;             /* the caller's stream */
+    void *stream, *back;      /* the engine's: copies of x, and what leads back to the device */
     void *called, *delivered; /* events; `delivered` is made last */
     size_t bytes;             /* of an array */
     const void *initial;      /* on the device; NULL: zeros */

@@ -73,7 +73,8 @@ def contribution(rank: int, count: int, dtype: str) -> Any:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
 @pytest.mark.parametrize("group_size", [None, 2])
 def test_bits_are_those_of_the_host(comm: MPI.Intracomm, dtype: str, group_size: Any) -> None:
-    for count in (0, 1, 1001):
+    parts = (900_001,) if dtype == "float32" else ()  # which are copied while the call goes on
+    for count in (0, 1, 1001, *parts):
         options: dict[str, Any] = {
             "group_size": None if group_size is None else min(group_size, comm.size),
             "average": not dtype.startswith("int"),

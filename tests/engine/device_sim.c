@@ -38,7 +38,7 @@ static int new_stream(wagma_device *device, void **stream) {
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         abort();
-    *s = (struct stream){.next = m->streams, .device = d->number};
+    *s = (struct stream){.next = m->streams, .device = d->number, .allowed = -1};
     s->last = &s->first;
     m->streams = *stream = s;
     m->streams_n++;
@@ -223,9 +223,9 @@ void machine_release(wagma_device *device) {
     machine_unlock(d, WAGMA_OK);
 }
 
-void machine_allow(wagma_device *device, int n) {
+void machine_allow(wagma_device *device, void *stream, int n) {
     struct device *d = machine_lock(device);
-    d->allowed = n;
+    ((struct stream *)stream)->allowed = n;
     machine_unlock(d, WAGMA_OK);
 }
 
@@ -267,8 +267,7 @@ struct machine *machine_new(int devices, uint64_t seed) {
         m->device[r] = (struct device){
             .device = {.abi = DEVICE_ABI, .calls = &calls, .name = "simulation", .error = no_error},
             .machine = m,
-            .number = r,
-            .allowed = -1};
+            .number = r};
     return m;
 }
 

@@ -39,8 +39,9 @@ void machine_expect(wagma_device *d, void *stream, const void *memory, const voi
 /* Work that is queued on the stream afterwards is not done before machine_release(). */
 void machine_hold(wagma_device *d, void *stream);
 void machine_release(wagma_device *d);
-/* The device does n more copies and sums, and then none before this is changed. -1: any number. */
-void machine_allow(wagma_device *d, int n);
+/* n more copies and sums of the stream are done, and then none before this is changed. -1: any
+ * number. */
+void machine_allow(wagma_device *d, void *stream, int n);
 /* Work that is queued. */
 int machine_pending(struct machine *m);
 

@@ -62,6 +62,7 @@ struct stream {
     struct stream *next;
     int device;
     uint32_t lazy; /* it is passed over so many times of one more */
+    int allowed;   /* copies and sums that are still done; -1: any number */
     struct work *first, **last;
 };
 
@@ -71,7 +72,6 @@ struct device {
     int number;
     int fails[MACHINE_CALLS]; /* which call from now on; 0: none */
     int broken, held;
-    int allowed; /* copies and sums that it still does; -1: any number */
 };
 
 struct machine {

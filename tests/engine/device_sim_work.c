@@ -107,7 +107,6 @@ static void sum(const struct work *w) {
 
 static void perform(struct machine *m, struct work *w) {
     struct device *d = &m->device[w->device];
-    d->allowed -= w->kind <= WORK_SUM && d->allowed > 0;
     if (w->kind <= WORK_EXPECT && (!check(m, w) || d->broken))
         return;
     if (w->kind <= WORK_SUM && d->fails[MACHINE_WORK] && --d->fails[MACHINE_WORK] == 0) {
@@ -142,7 +141,7 @@ static int is_ready(const struct machine *m, const struct stream *s) {
     const struct work *w = s->first;
     return w && (w->kind != WORK_WAIT || machine_is_complete(m, w->event, w->at)) &&
            (w->kind != WORK_HOLD || !m->device[w->device].held) &&
-           (w->kind > WORK_SUM || m->device[w->device].allowed != 0);
+           (w->kind > WORK_SUM || s->allowed != 0);
 }
 
 /* One of the streams that have work to do; NULL: there is none. */
@@ -163,6 +162,7 @@ void machine_do(struct machine *m, uint32_t most) {
         if (machine_draw(m, s->lazy + 1) != 0)
             continue;
         struct work *w = s->first;
+        s->allowed -= w->kind <= WORK_SUM && s->allowed > 0;
         s->first = w->next;
         if (!s->first)
             s->last = &s->first;

@@ -99,7 +99,7 @@ static void test_close_waits_for_copies(void) {
     EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "post");
     while (!h->call.active && wagma_test(h, x, &o) == WAGMA_INPROGRESS)
         ;
-    machine_hold(place_of(0)->device, h->staged->stream); /* the copies back */
+    machine_hold(place_of(0)->device, h->staged->back);
     EXPECT(h->call.active && wagma_wait(h, x, -1, &o) == WAGMA_OK && o.result, "%s",
            wagma_last_error());
     for (int r = 0; r < 2; r++) {

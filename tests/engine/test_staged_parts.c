@@ -39,6 +39,11 @@ static void post(stage *s, int r, void *x, int64_t t) {
     EXPECT(wagma_post(s->cast.handle[r], x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
 }
 
+/* So many copies of parts of x are done; -1: all. */
+static void allow(const stage *s, int r, int n) {
+    machine_allow(place_of(r)->device, s->cast.handle[r]->staged->stream, n);
+}
+
 /* Tests both calls until they are over. */
 static void end_calls(stage *s, void *const *x, wagma_outcome *o) {
     int status[2] = {WAGMA_INPROGRESS, WAGMA_INPROGRESS};
@@ -66,7 +71,7 @@ static void test_sends_before_x_is_copied(void) {
             options.grace = 0;
         CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
         const struct staged *staged = s.cast.handle[slow]->staged;
-        machine_allow(place_of(slow)->device, 1);
+        allow(&s, slow, 1);
         post(&s, slow, s.x[slow], 0);
         if (!alone)
             post(&s, 1 - slow, s.x[1 - slow], 0);
@@ -78,7 +83,7 @@ static void test_sends_before_x_is_copied(void) {
         EXPECT(sim_traffic(s.cast.sim, slow).datas > 0, "nothing is sent");
         EXPECT(staged->copied_n == 1 && staged->copies > 8, "%d of %d parts are copied",
                staged->copied_n, staged->copies);
-        machine_allow(place_of(slow)->device, -1);
+        allow(&s, slow, -1);
         if (alone)
             post(&s, 1 - slow, s.x[1 - slow], 0);
         end_calls(&s, s.x, o);
@@ -101,8 +106,8 @@ static void expect_first_part(const void *array, size_t elements) {
            mine[same] + other[same]);
 }
 
-/* The first part of the result is on the device while others have not been received, but not before
- * the call is waited for. */
+/* The first part of the result is on the device while others have not been received, and parts of x
+ * not been copied; but not before the call is waited for. */
 static void test_result_comes_before_its_end(void) {
     for (int k = 0; k < 5; k++) {
         const int out_of_place = k >= POLICIES;
@@ -116,7 +121,8 @@ static void test_result_comes_before_its_end(void) {
         if (out_of_place)
             EXPECT(wagma_next_contribution(h[0], &x[0]) == WAGMA_OK, "%s", wagma_last_error());
         const struct staged *staged = h[0]->staged, *slow = h[1]->staged;
-        machine_allow(place_of(1)->device, 3);
+        allow(&s, 0, 7); /* which begin in the middle */
+        allow(&s, 1, 3);
         post(&s, 1, x[1], 0);
         for (int i = 0; i < MANY && !h[1]->call.active; i++)
             (void)wagma_test(h[1], x[1], NULL);
@@ -127,10 +133,11 @@ static void test_result_comes_before_its_end(void) {
         EXPECT(staged->from && staged->missing[0] == 0 && !staged->took,
                "a posted call has changed x");
         EXPECT(wagma_wait(h[0], x[0], 0.001, NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
-        EXPECT(staged->took && slow->copied_n < slow->copies, "took %d, %d of %d parts",
-               staged->took, slow->copied_n, slow->copies);
+        EXPECT(staged->took && slow->copied_n == 3 && staged->copied_n < 8, "%d, %d and %d of %d",
+               staged->took, slow->copied_n, staged->copied_n, staged->copies);
         expect_first_part(staged->to, staged->part);
-        machine_allow(place_of(1)->device, -1);
+        allow(&s, 0, -1);
+        allow(&s, 1, -1);
         if (!out_of_place) {
             end_calls(&s, x, o);
         } else {
@@ -176,12 +183,12 @@ static void test_x_of_weight_0(void) {
     wagma_options options = options_by_parts(2, ALL, SCHEDULE_DIRECT);
     stage s;
     CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
-    machine_allow(place_of(0)->device, 1);
+    allow(&s, 0, 1);
     put(0, s.x[0], 0);
     EXPECT(wagma_post(s.cast.handle[0], s.x[0], 0, 0) == WAGMA_INPROGRESS, "post");
     post(&s, 1, s.x[1], 0);
     poll_often(&s);
-    machine_allow(place_of(0)->device, -1);
+    allow(&s, 0, -1);
     while (s.cast.handle[0]->call.pending || s.cast.handle[1]->call.pending)
         poll_often(&s);
     expect_sum(s.x[0], 1, 0, 0);
@@ -203,11 +210,11 @@ static void test_carried(void) {
     for (int64_t t = 0; t < 2; t++) {
         while (t == 0 && !wagma_pinned(h)) /* rank 0 is late */
             (void)wagma_test(s.cast.handle[1], s.x[1], NULL);
-        machine_allow(place_of(0)->device, t == 0 ? -1 : 1);
+        allow(&s, 0, t == 0 ? -1 : 1);
         post(&s, 0, s.x[0], t);
         if (t == 1)
             poll_often(&s);
-        machine_allow(place_of(0)->device, -1);
+        allow(&s, 0, -1);
         for (int status = WAGMA_INPROGRESS; status == WAGMA_INPROGRESS;) {
             status = wagma_test(h, s.x[0], &o);
             if (s.cast.handle[1]->call.pending)
@@ -362,7 +369,7 @@ static void test_freed_with_parts_under_way(void) {
         stage s;
         CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
         wagma_handle **h = s.cast.handle;
-        machine_allow(place_of(0)->device, 1 + k % 8);
+        allow(&s, 0, 1 + k % 8);
         for (int r = 0; r < 2; r++)
             post(&s, r, s.x[r], 0);
         for (int i = 0; i < MANY && sim_traffic(s.cast.sim, 0).datas == 0; i++)
@@ -370,7 +377,7 @@ static void test_freed_with_parts_under_way(void) {
                 (void)wagma_test(h[r], s.x[r], NULL);
         EXPECT(wagma_wait(h[0], s.x[0], 0.001, NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
         wagma_fail(h[0]);
-        machine_allow(place_of(0)->device, -1);
+        allow(&s, 0, -1);
         wagma_free(h[0]);
         h[0] = NULL;
         const int status = wagma_wait(h[1], s.x[1], -1, NULL);
