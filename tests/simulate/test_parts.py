@@ -1,12 +1,16 @@
 """Parts of the simulation alone: grace by the engine's, models by Algorithm 2's example."""
 
 import ctypes
+import inspect
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import wagma
+from wagma.collectives import GroupAllreduce, QuorumAllreduce, SoloAllreduce
+from wagma.simulate import method
 from wagma.simulate.grace import Grace
 from wagma.simulate.quadratic import Models
 
@@ -56,3 +60,29 @@ def test_models_are_those_of_the_paper() -> None:
     assert models._models == pytest.approx(np.tile(expected[:, np.newaxis], (1, 8)))
     models.synchronise()
     assert models._models == pytest.approx(expected.mean())
+
+
+def test_defaults_are_the_librarys() -> None:
+    x = np.zeros(3)
+    handles = {
+        "wagma": GroupAllreduce("auto", x, group_size=1, sync_period=10),
+        "wagma-nosync": GroupAllreduce("auto", x, group_size=1),
+        "eager-solo": SoloAllreduce("auto", x),
+        "ksync1": QuorumAllreduce("auto", x, k=1),
+    }
+    for name, handle in handles.items():
+        with handle:
+            made = method(name)
+            assert made.default_window(1) == handle.options.window, name
+            assert made.quorum == handle.options.quorum, name
+    for algorithm, name in (
+        (wagma.WAGMA, "wagma"),
+        (wagma.LocalSGD, "local10"),
+        (wagma.SGP, "sgp1"),
+        (wagma.ADPSGD, "adpsgd"),
+        (wagma.DropCompute, "dropcompute"),
+    ):
+        known = vars(method(name))
+        for option, given in inspect.signature(algorithm).parameters.items():
+            if option in ("sync_period", "neighbors", "grace", "missed", "activation", "threshold"):
+                assert known[option] == given.default, (name, option)
