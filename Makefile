@@ -224,7 +224,7 @@ build/libwagma_torch_cuda.so: tests/support/simulated/torch_cuda.cc
 	@mkdir -p $(@D)
 	torch=$$($(PYTHON) -c 'import torch; print(torch.__path__[0])') && \
 	    $(CXX) -std=c++20 -O1 -fPIC -shared $(WARNINGS) -isystem $$torch/include $< -o $@ \
-	    -L$$torch/lib -Wl,-rpath,$$torch/lib -lc10 -ltorch_cpu
+	    -L$$torch/lib -lc10 -ltorch_cpu # those of the Python that loads it
 
 # A CUDA in host memory: libraries with the names of the true ones, which tests load before.
 FAKE := $(wildcard tests/engine/cuda_fake/*.h csrc/device/cuda/*.h) csrc/device/device.h \

@@ -16,12 +16,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[4]
-ctypes.CDLL(str(ROOT / "build/libwagma_torch_cuda.so"))  # before torch asks whether there is CUDA
+_torch = find_spec("torch")
+assert _torch is not None
+assert _torch.origin is not None
+for _library in (  # before torch asks whether there is CUDA
+    Path(_torch.origin).with_name("lib") / "libc10.so",
+    Path(_torch.origin).with_name("lib") / "libtorch_cpu.so",
+    ROOT / "build/libwagma_torch_cuda.so",
+):
+    ctypes.CDLL(str(_library))
 
 sys.path.append(str(ROOT / "tests/support"))
 import simulated_gpu  # noqa: E402
