@@ -7,7 +7,7 @@ import importlib.util
 
 import pytest
 from documents import blocks
-from launched import Launched
+from launched import OnGpus
 from simulated import ENVIRONMENT, GPU, MOST, TORCH, without_torch
 
 pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
@@ -70,7 +70,7 @@ def of_torch() -> str:
 def everywhere(size: int, *scripts: str) -> None:
     """Each rank has to come to its end."""
     script = "\n".join([*map(dedented, scripts), "print('done')"])
-    with Launched(size, script, environment=SIMULATED) as ranks:
+    with OnGpus(size, script, environment=SIMULATED) as ranks:
         assert ranks.outputs() == ["done"] * size
 
 
@@ -255,7 +255,7 @@ def test_errors_name_the_array_and_the_remedy(of_torch: str) -> None:
 @pytest.mark.long
 def test_the_example_of_the_page(of_torch: str) -> None:  # noqa: ARG001, it makes its own
     (script,) = blocks("gpu.md", "python")
-    with Launched(4, TORCH + script, environment=SIMULATED) as ranks:
+    with OnGpus(4, TORCH + script, environment=SIMULATED) as ranks:
         assert len({output.split()[-1] for output in ranks.outputs()}) == 1
 
 
@@ -273,7 +273,7 @@ def test_the_example_of_the_readme(of_torch: str) -> None:  # noqa: ARG001, it m
     ):
         assert host in script
         script = script.replace(host, gpu)
-    with Launched(4, TORCH + script, environment=SIMULATED) as ranks:
+    with OnGpus(4, TORCH + script, environment=SIMULATED) as ranks:
         outputs = ranks.outputs()
     groups = sorted(line.split("\n") for line in outputs)
     assert groups == [["group 0.5", "all 1.5"]] * 2 + [["group 2.5", "all 1.5"]] * 2

@@ -1,7 +1,7 @@
 """Machines that have a GPU: arrays of the host that are pinned for it, and what the doctor says."""
 
 import pytest
-from launched import Launched
+from launched import OnGpus
 from simulated import GPU
 
 from wagma.doctor import software
@@ -35,7 +35,7 @@ def test_pinned_tensors_are_averaged(quorum: str, read: str) -> None:
                 assert bool((y == expected).all()), (version, y[0], y[-1], expected)
             print(coll.stats().direct)
         """
-    with Launched(3, script, environment={"WAGMA_CMA": read}) as ranks:
+    with OnGpus(3, script, environment={"WAGMA_CMA": read}) as ranks:
         direct = set(ranks.outputs())
     assert len(direct) == 1, "all ranks decide alike how arrays pass"
     if read == "0" or quorum != "'all'":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from documents import ROOT, blocks
-from launched import Launched
+from launched import OnGpus
 from simulated import ENVIRONMENT, GPU, MOST, TORCH, without_torch
 from under_mpiexec import CLEAN, launcher
 
@@ -85,7 +85,7 @@ timed = pytest.mark.skipif(not GPU, reason="no NVIDIA GPU, and a simulated one t
 
 def trained(script: str, size: int = 2) -> None:
     script = SETUP + script + "\nprint('trained')\n"
-    with Launched(size, script, environment=SIMULATED) as ranks:
+    with OnGpus(size, script, environment=SIMULATED) as ranks:
         assert ranks.outputs() == ["trained"] * size
 
 
@@ -374,6 +374,6 @@ def test_the_example_of_the_readme() -> None:
     script = script.replace("model = torch.nn.Sequential(", moved)
     script = script.replace("inner = ", "model.cuda()\ninner = ")
     script = TORCH + script.replace("WAGMA(", "WAGMA(None, ")
-    with Launched(4, script, environment=SIMULATED) as ranks:
+    with OnGpus(4, script, environment=SIMULATED) as ranks:
         found = [re.search(r"accuracy ([\d.]+)%", output) for output in ranks.outputs()]
     assert all(one is not None and float(one[1]) > 90 for one in found)
