@@ -309,13 +309,18 @@ void exchange_release(struct exchange_pool *pool, struct exchange *e) {
         pool->free.last = e;
 }
 
+/* Data of a step's peer is missing. Where the chunk that is summed next has come, it is not: later
+ * ones have no room until other members' data has come, too. */
+static int lacks(const struct exchange *e, int p, const transfer *t) {
+    const uint32_t used = phase_is_reduce(e, p) ? e->phase[p].reduced : t->in.done;
+    return t->hears_left > 0 || (t->in.done < t->in.chunks && t->in.done <= used);
+}
+
 int exchange_missing(const struct exchange *e) {
-    for (int p = 0; p < e->schedule.phases; p++)
-        for (int i = e->schedule.phase[p].begin; i < e->schedule.phase[p].end; i++) {
-            const transfer *t = &e->transfers[i];
-            if (t->hears_left > 0 || t->in.done < t->in.chunks)
+    for (int p = 0; p < e->schedule.phases && !e->start.coming; p++)
+        for (int i = e->schedule.phase[p].begin; i < e->schedule.phase[p].end; i++)
+            if (lacks(e, p, &e->transfers[i]))
                 return e->members[e->schedule.step[i].peer];
-        }
     return -1;
 }
 

@@ -92,7 +92,8 @@ void exchange_release(struct exchange_pool *pool, struct exchange *e);
 /* Return a number that grows with every message and sum, and so shows progress. */
 uint64_t exchange_moves(const struct exchange_pool *pool);
 
-/* Return the rank for which an exchange in progress waits, for messages; -1: none. */
+/* Return the rank for whose data an exchange in progress waits, for messages; -1: none, or its own
+ * input is not written. */
 int exchange_missing(const struct exchange *e);
 /* Count the headers sent and received, for the drain. */
 void exchange_counts(const struct exchange_pool *pool, int64_t *sent, int64_t *received);

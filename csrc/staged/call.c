@@ -166,11 +166,12 @@ static int deliver(wagma_handle *h) {
 /* After a call that ended with `status`, what the caller queues comes behind the engine's copies,
  * also after an error: x is the caller's again. So it does when a wait has ended that took parts
  * of a result: the handle may end before the call goes on. Return the first error. */
-static int end_use(const wagma_handle *h, int status) {
-    const struct staged *s = h->staged;
+static int end_use(wagma_handle *h, int status) {
+    struct staged *s = h->staged;
     char said[1024];
-    if (status == WAGMA_INPROGRESS && !s->took)
+    if (status == WAGMA_INPROGRESS && !s->taking)
         return status;
+    s->taking = 0;
     snprintf(said, sizeof said, "%s", wagma_last_error());
     int ended = status == WAGMA_INPROGRESS ? WAGMA_OK
                                            : order_behind(s->device, s->back, s->called, s->stream);

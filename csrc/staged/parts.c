@@ -90,11 +90,12 @@ static int copy_parts(const wagma_handle *h, int all) {
         while (k < s->parts_n && !s->gone[k] && (all || s->missing[k] == 0))
             s->gone[k++] = 1;
         const size_t end = smaller((size_t)k * s->part, s->parts.count);
-        if (begin < end)
-            status = s->device->calls->copy(
-                s->device, s->back, (unsigned char *)s->to + begin * size,
-                (const unsigned char *)s->from + begin * size, (end - begin) * size);
-        s->took |= begin < end;
+        if (begin >= end)
+            continue;
+        s->took = s->taking = 1;
+        status = s->device->calls->copy(s->device, s->back, (unsigned char *)s->to + begin * size,
+                                        (const unsigned char *)s->from + begin * size,
+                                        (end - begin) * size);
     }
     return status;
 }
@@ -139,7 +140,7 @@ void staged_choose_parts(wagma_handle *h) {
     struct staged *s = h->staged;
     s->by_parts = s->parts_n > 1 && (s->direct || h->policy.in_place);
     s->from = NULL;
-    s->took = 0;
+    s->took = s->taking = 0;
     if (!s->by_parts)
         return;
     s->parts.divisor = 1;

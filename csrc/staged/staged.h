@@ -82,6 +82,7 @@ struct staged {
     size_t missing[STAGED_PARTS_MAX]; /* elements of it that are not final */
     unsigned char gone[STAGED_PARTS_MAX]; /* 1: the copy is queued */
     int took;                             /* one is */
+    int taking; /* one is, and the caller's stream does not wait for it yet */
     struct staged_pages *pages;
     struct staged_view *views;
     const void **results; /* of the last call, on the device */

@@ -136,6 +136,10 @@ static void test_result_comes_before_its_end(void) {
         EXPECT(staged->took && slow->copied_n == 3 && staged->copied_n < 8, "%d, %d and %d of %d",
                staged->took, slow->copied_n, staged->copied_n, staged->copies);
         expect_first_part(staged->to, staged->part);
+        machine_fail(place_of(0)->device, MACHINE_RECORD, 1);
+        EXPECT(wagma_test(h[0], x[0], NULL) == WAGMA_INPROGRESS, "the stream waits again: %s",
+               wagma_last_error());
+        machine_fail(place_of(0)->device, MACHINE_RECORD, 0);
         allow(&s, 0, -1);
         allow(&s, 1, -1);
         if (!out_of_place) {
@@ -230,6 +234,45 @@ static void test_carried(void) {
         poll_often(&s);
     stage_close(&s);
     CHECK(expectations_failed() == 0, "see above");
+}
+
+/* ---- waits ----------------------------------------------------------------------------------- */
+
+/* A rank's device stops in the middle of x: the other ranks' errors name that rank, although all
+ * lack data of others that cannot go on. */
+static void test_names_rank_whose_parts_do_not_come(void) {
+    for (int k = 0; k < 6; k++) {
+        const int slow = k % 3;
+        wagma_options options =
+            options_by_parts(4, ALL, k < 3 ? SCHEDULE_DIRECT : SCHEDULE_HALVING);
+        stage s;
+        char named[64];
+        int32_t lost[4];
+        options.timeout = 0.4;
+        options.schedule_chunk = 256;
+        CHECK(stage_open(&s, &options, (uint64_t)slow), "%s", wagma_last_error());
+        allow(&s, slow, 1);
+        for (int r = 0; r < 4; r++)
+            post(&s, r, s.x[r], 0);
+        int status = WAGMA_INPROGRESS;
+        for (int r = 0; r < 4; r++)
+            while (!s.cast.handle[r]->call.active)
+                (void)wagma_test(s.cast.handle[r], s.x[r], NULL);
+        while (status == WAGMA_INPROGRESS) {
+            for (int r = 0; r < 3; r++)
+                (void)wagma_lost(s.cast.handle[r], lost); /* goes on, and has no timeout */
+            status = wagma_test(s.cast.handle[3], s.x[3], NULL);
+        }
+        snprintf(named, sizeof named, "for rank %d", slow);
+        EXPECT(status == WAGMA_ESTALL && strstr(wagma_last_error(), named), "%s",
+               wagma_last_error());
+        allow(&s, slow, -1);
+        cast_drop(&s.cast);
+        for (int r = 0; r < 4; r++)
+            place_free(place_of(r), s.x[r]);
+        places_end();
+        CHECK(expectations_failed() == 0, "rank %d is slow, %d", slow, k);
+    }
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -397,6 +440,7 @@ int main(void) {
     RUN(test_result_comes_before_its_end);
     RUN(test_x_of_weight_0);
     RUN(test_carried);
+    RUN(test_names_rank_whose_parts_do_not_come);
     RUN(test_a_part_fails);
     RUN(test_freed_with_parts_under_way);
     RUN(test_bits); /* changes where arrays are */
