@@ -159,8 +159,8 @@ def test_slow_rank_and_cause_are_named(path: Path, method: str) -> None:
             assert (found.slow_rank, found.cause) == (SLOW, cause), profile.table()
             assert SLEEP_S / 2 < found.seconds < 3 * SLEEP_S, profile.table()
             if method != "WAGMA":  # whose ranks wait less
-                others = np.delete(profile.wait, SLOW, axis=0).mean()
-                assert others > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
+                waits = np.median(profile.wait, axis=1)  # a busy machine delays some steps
+                assert waits[0] > SLEEP_S / 2 > waits[SLOW], profile.table()
 
 
 def test_sizes_and_passes_of_a_training_with_wagma(path: Path) -> None:
@@ -186,7 +186,8 @@ def test_own_allreduces_of_gradients_are_seen(path: Path, named: bool) -> None:
     profile = recorded(path, partial(train_torch_and_mpi4py, sleep, named))
     diagnosis = profile.diagnosis()
     assert (diagnosis.slow_rank, diagnosis.cause) == (SLOW, "compute"), profile.table()
-    assert profile.wait[0].mean() > SLEEP_S / 2 > profile.wait[SLOW].mean(), profile.table()
+    waits = np.median(profile.wait, axis=1)  # a busy machine delays some steps
+    assert waits[0] > SLEEP_S / 2 > waits[SLOW], profile.table()
     sizes = {size: count for size, (count, _) in profile.communication_sizes.items()}
     steps = SIZE * (STEPS - WARMUP)
     each = {24 * 8: steps, 6 * 8: 2 * steps, 8: steps}
@@ -211,9 +212,10 @@ def test_clipped_and_accumulated_steps(path: Path) -> None:
     found = load(path)
     assert (found.diagnosis().slow_rank, found.diagnosis().cause) == (SLOW, "compute")
     assert found.micro_batches is not None
-    times = np.median(found.micro_batches, axis=1)
-    assert times.shape == (SIZE, 3)
-    assert np.all(np.diff(times[SLOW]) > SLEEP_S / 4), times
+    least = found.micro_batches.min(axis=1)  # a busy machine delays some steps
+    assert least.shape == (SIZE, 3)
+    slept = [SLEEP_S / 2 * part for part in range(3)]
+    assert least[SLOW] == pytest.approx(slept, abs=SLEEP_S / 4)
     assert np.median(found.wait[0]) > SLEEP_S
 
 
