@@ -12,7 +12,8 @@ from launched import OnGpus
 from simulated import ENVIRONMENT, GPU, MOST, TORCH, without_torch
 from under_mpiexec import CLEAN, launcher
 
-pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
+# A simulated GPU needs a core to itself: ranks that spin beside it stretch seconds to minutes.
+pytestmark = [pytest.mark.launch, pytest.mark.without_mpi, pytest.mark.alone]
 
 if why := without_torch():
     pytest.skip(why, allow_module_level=True)

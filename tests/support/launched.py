@@ -77,6 +77,7 @@ class Launched:
 
     command: tuple[str, ...] = ()  # in front of Python
     warns = False  # True: warnings are no errors, and ranks may say something on stderr
+    liveness_s = LIVENESS_S
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class Launched:
         """What ranks (all) print until they end, with exit status `expected` and no errors."""
         texts = []
         for rank in ranks or self.processes:
-            output, errors = self.processes[rank].communicate(timeout=LIVENESS_S)
+            output, errors = self.processes[rank].communicate(timeout=self.liveness_s)
             assert self.processes[rank].returncode == expected, errors
             if expected == 0 and not self.warns:
                 assert errors == "", errors
@@ -133,7 +134,7 @@ class Launched:
 
     def errors(self, rank: int) -> str:
         """What a rank has said on stderr when it has ended."""
-        return self.processes[rank].communicate(timeout=LIVENESS_S)[1]
+        return self.processes[rank].communicate(timeout=self.liveness_s)[1]
 
     def kill(self, *ranks: int) -> None:
         for rank in ranks or self.processes:
@@ -168,6 +169,7 @@ class OnGpus(Launched):
     """The same, with another environment's versions of libraries: what they warn of is no fault."""
 
     warns = GPU
+    liveness_s = 180.0  # trainings take longer than calls
 
 
 class Forked(Launched):
