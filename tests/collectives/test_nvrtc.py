@@ -55,7 +55,7 @@ def test_what_is_missing_is_named():
 
 
 def test_an_old_driver_is_named(tmp_path):
-    """Of its functions the last that the engine needs is missing: here all are."""
+    """Name a function that an old driver lacks; this one lacks all."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")

@@ -131,12 +131,16 @@ def _filled(text: str, indent: str = "") -> str:
 
 
 def _described(place: int, proposal: Proposal) -> list[str]:
+    compared = f"{percent_text(abs(proposal.gain))} {'less' if proposal.gain < 0 else 'more'}"
     late = f", {percent_text(proposal.late)} of the calls late" if proposal.late else ""
     if proposal.goodput is not None:
         late += f", goodput {number_text(proposal.goodput)}"
     return [
-        f"{place}. {proposal.family}: {number_text(proposal.throughput)} local batches/s, "
-        f"{percent_text(proposal.gain)} more; {percent_text(proposal.waited)} waiting{late}",
+        _filled(
+            f"{place}. {proposal.family}: {number_text(proposal.throughput)} local batches/s, "
+            f"{compared}; {percent_text(proposal.waited)} waiting{late}",
+            "   ",
+        ),
         _filled(f"   Risk: {proposal.risk}.", "   "),
         *([_filled(f"   Also: {proposal.needs}.", "   ")] if proposal.needs else []),
         *(f"       {line}" for line in proposal.code),

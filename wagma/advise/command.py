@@ -63,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Read, simulate and print."""
+    if arguments.noise_scale is not None and not arguments.time_to_loss:
+        parser.error("argument --noise-scale: it counts with --time-to-loss alone: give both")
     if said := missing("scipy"):
         parser.error(said)
     try:

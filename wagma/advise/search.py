@@ -56,7 +56,7 @@ def advise(
         KeyError: there is no such network.
     """
     if noise_scale is not None and not time_to_loss:
-        raise ValueError("noise_scale counts with time_to_loss alone (--time-to-loss): give both")
+        raise ValueError("noise_scale counts with time_to_loss=True alone: give both")
     cause = profile.diagnosis().words
     workload = Workload.from_profile(profile, ranks, VERSIONS, seed)
     if workload.ranks < 2:
