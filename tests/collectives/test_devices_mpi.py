@@ -3,7 +3,7 @@
 import gc
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import delivered
 import numpy as np
@@ -280,8 +280,20 @@ def test_neighbours_average_as_on_the_host(
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.shm("GPUs of several nodes are not asked")
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("open", "rank {}'s GPU does not reach that of rank {}"),
+        # In containers and on virtual GPUs, where the driver refuses CUDA IPC.
+        ("export", "rank {}'s GPU shares no memory (device 0"),
+    ],
+)
 def test_gpus_that_do_not_reach_each_other(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    comm: MPI.Intracomm,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: Literal["open", "export"],
+    why: str,
 ) -> None:
     """All ranks take staged memory, of which one line tells; or none, where direct is wanted."""
     monkeypatch.delenv("WAGMA_MEMORY")
@@ -289,7 +301,7 @@ def test_gpus_that_do_not_reach_each_other(
     with SyncAllreduce(comm, y) as coll:
         assert coll.memory == "direct"
     if comm.rank == comm.size - 1:
-        fail("open")
+        fail(call)
     with SyncAllreduce(comm, y, average=False, name="model") as coll:
         assert coll.memory == "staged"
         y.set(np.ones(3, np.float32))
@@ -297,35 +309,12 @@ def test_gpus_that_do_not_reach_each_other(
         assert (y.get() == comm.size).all()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == (comm.rank == 0)
-    assert all(f"rank {comm.size - 1}'s GPU does not reach that of rank 0" in one for one in said)
+    assert all(why.format(comm.size - 1, 0) in one for one in said)
     assert all(one.startswith("model: arrays are copied through host memory") for one in said)
     if comm.rank == 0:
-        fail("open")
+        fail(call)
     text = error_everywhere(comm, lambda: SyncAllreduce(comm, y, memory="direct"), ValueError)
-    assert "rank 0's GPU does not reach that of rank 1" in text
-
-
-@pytest.mark.mpi(min_size=2)
-@pytest.mark.shm("GPUs of several nodes are not asked")
-def test_a_gpu_that_shares_no_memory(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As in containers and on virtual GPUs, where the driver refuses CUDA IPC."""
-    monkeypatch.delenv("WAGMA_MEMORY")
-    y = Array(np.ones(3, np.float32))
-    if comm.rank == 1:
-        fail("export")
-    with SyncAllreduce(comm, y, average=False) as coll:
-        assert coll.memory == "staged"
-        coll.allreduce(y)
-        assert (y.get() == comm.size).all()
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (comm.rank == 0)
-    assert all("because rank 1's GPU shares no memory (device 0" in one for one in said)
-    if comm.rank == 0:
-        fail("export")
-    text = error_everywhere(comm, lambda: SyncAllreduce(comm, y, memory="direct"), ValueError)
-    assert "memory='direct': rank 0's GPU shares no memory" in text
+    assert why.format(0, 1) in text
 
 
 def test_a_gpu_that_is_full(comm: MPI.Intracomm, memory: str) -> None:
