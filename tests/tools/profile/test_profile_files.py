@@ -189,13 +189,13 @@ assert found.communication_sizes[800][0] == 3 and found.model_bytes == 800
 
 @pytest.mark.parametrize("kind", ["calls", "gaps"])
 def test_waits_of_hosts_with_clocks_of_their_own_are_found(kind):
-    """Rank 1 computes longer; the clock of its host runs 1000 s ahead."""
+    """Rank 1 computes longer; the clock of its host is 1000 s behind."""
     steps, late = 20, 0.02
     records = []
-    for rank, ahead in enumerate((0.0, 1000.0)):
+    for rank, clock in enumerate((0.0, -1000.0)):
         rows, calls = array("d"), array("d")
         for step in range(steps):
-            now = ahead + step * 0.05
+            now = clock + step * 0.05
             arrived, returned = now + late * rank, now + late + 0.001
             rows.extend((0.05, 0.0, 0.0, 0.0, 0, 0))
             calls.extend((step, arrived, returned, 64))
