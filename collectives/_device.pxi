@@ -44,7 +44,7 @@ cdef class Device:
         self.process = process_serial()
         with nogil:
             status = wagma_device_open(library, gpu, &self.device)
-        if status != WAGMA_OK:  # also WAGMA_EINVAL: of the library or the GPU, no argument of a user
+        if status != WAGMA_OK:  # also WAGMA_EINVAL: of the library or the GPU, not of an argument
             raise _error(WAGMA_ENOMEM if status == WAGMA_ENOMEM else WAGMA_ESYS, "device")
 
     @property
@@ -180,8 +180,9 @@ cdef class DeviceArray:
 
     ``torch.from_dlpack(array)`` and ``cupy.from_dlpack(array)`` take it with the dtype of the
     handle; `cupy.asarray` by `__cuda_array_interface__`, which has no bfloat16: its bits come as
-    uint16. torch does not see that a result is read-only. What the consumer queues on its current stream begins after
-    the work of the handle's last call. Use it in the thread that calls the handle.
+    uint16. torch does not see that a result is read-only. What the consumer queues on its current
+    stream begins after the work of the handle's last call. Use it in the thread that calls the
+    handle.
 
     Attributes:
         shape: of the handle.

@@ -24,12 +24,14 @@ cdef class Outcome:
         versions: version of each contribution; -1 is the first one, given at creation.
         results: with late="skip" or "carry", the results of `version` and of the later versions
             that the call delivered, oldest first, None if the weights sum to 0. Read-only numpy
-            arrays of the handle's shape (bfloat16 as uint16); on a GPU `DeviceArray`. x holds the newest; with quorum="all"
-            it is a view of x (do not resize x while reading it). `weight`, `contributors` and
-            `versions` belong to the newest result. With another `late`: ().
+            arrays of the handle's shape (bfloat16 as uint16); on a GPU `DeviceArray`. x holds the
+            newest; with quorum="all" the newest is a view of x (do not resize x while reading it).
+            `weight`, `contributors` and `versions` belong to the newest result. With another
+            `late`: ().
         result: after a call with the array of `next_contribution()`: the undivided result, a
-            read-only array as in `results`, for the divisor `weight`; None if merged is False. None after
-            other calls, and with late="skip" and "carry", whose averages are in `results`.
+            read-only array as in `results`, whose divisor is `weight`; None if merged is False.
+            None after other calls, and with late="skip" and "carry", whose averages are in
+            `results`.
 
     The handle's next call (or close) reuses the memory of these arrays: do not read them
     after that. Fetching one after that raises HandleError.

@@ -97,7 +97,8 @@ cdef class Request:
 
         Raises:
             TimeoutError: the request is not complete yet; the message names the version and the
-                missing ranks. The request stays pending: wait for it again.
+                missing ranks. The request stays pending, and parts of `x` may be overwritten
+                already: leave `x` alone, and wait for the request again.
             PeerError, StallError: as in `Handle.allreduce`; the handle is broken.
             HandleError: as in `test`.
             TypeError, ValueError: `timeout` is wrong.
