@@ -6,6 +6,9 @@ import json
 import os
 import socket
 import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +30,27 @@ class _HeldLock:
 _guard = threading.Lock()
 _held: dict[tuple[int, int], _HeldLock] = {}
 _owner = os.getpid()
+_dropped: deque["FolderLock"] = deque()  # locks that nobody uses any more, still to release
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Guard the locks of this process against other threads."""
+    try:
+        with _guard:
+            yield
+    finally:
+        _free_dropped()
+
+
+def _free_dropped() -> None:
+    """Release what was dropped, unless a thread holds the guard: it calls this afterwards."""
+    while _dropped and _guard.acquire(blocking=False):
+        try:
+            while _dropped:
+                _dropped.popleft().free()
+        finally:
+            _guard.release()
 
 
 def _own_locks() -> dict[tuple[int, int], _HeldLock]:
@@ -59,7 +83,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self.shared = True
-        with _guard:
+        with _guarded():
             path = folder / LOCK
             path.touch()
             status = path.stat()
@@ -99,22 +123,34 @@ class FolderLock:
 
     def next_run(self, largest: int) -> int:
         """Return a new run number, larger than `largest` and all numbers given before."""
-        with _guard:
+        with _guarded():
             held = _own_locks()[self._key]
             held.last_run = max(held.last_run, largest) + 1
             return held.last_run
 
     def release(self) -> None:
         """Unlock the folder; may be called again."""
-        with _guard:
-            held = _own_locks().get(self._key)
-            if self._process != os.getpid() or held is None:
-                return
-            self._process = None
-            held.users -= 1
-            if held.users == 0:
-                del _own_locks()[self._key]
-                os.close(held.descriptor)
+        with _guarded():
+            self.free()
+
+    def drop(self) -> None:
+        """Unlock the folder without waiting for other threads; may be called again.
+
+        The garbage collector may call it in the midst of another method of this class.
+        """
+        _dropped.append(self)
+        _free_dropped()
+
+    def free(self) -> None:
+        """Give back this object's share of the lock; for callers that hold the module's guard."""
+        held = _own_locks().get(self._key)
+        if self._process != os.getpid() or held is None:
+            return
+        self._process = None
+        held.users -= 1
+        if held.users == 0:
+            del _own_locks()[self._key]
+            os.close(held.descriptor)
 
 
 def read_token(folder: Path) -> str | None:

@@ -58,7 +58,7 @@ class OpenFolder:
         path.mkdir(parents=True, exist_ok=True)
         make_folder(path)
         self._lock = FolderLock(path)
-        weakref.finalize(self, self._lock.release)
+        weakref.finalize(self, self._lock.drop)
         if not self._lock.shared:
             self._log.warning(
                 "%s is on a file system without locks: nothing keeps two jobs from saving there",

@@ -121,6 +121,26 @@ def test_the_end_of_a_forked_child_frees_nothing(tmp_path: Path) -> None:
     assert can_be_had_by_another_process(tmp_path)
 
 
+def test_the_garbage_collector_may_free_a_lock_while_another_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may run at any allocation, in the thread that is about to lock a folder."""
+    owners = [FolderLock(tmp_path), FolderLock(tmp_path)]
+    touch = Path.touch
+
+    def collecting_touch(path: Path) -> None:
+        touch(path)
+        while owners:
+            owners.pop().drop()
+
+    monkeypatch.setattr(Path, "touch", collecting_touch)
+    lock = FolderLock(tmp_path)
+    assert not owners
+    assert not can_be_had_by_another_process(tmp_path)
+    lock.release()
+    assert can_be_had_by_another_process(tmp_path)
+
+
 def test_what_other_hosts_look_for(tmp_path: Path) -> None:
     assert read_token(tmp_path) is None
     lock = FolderLock(tmp_path)
