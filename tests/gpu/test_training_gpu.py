@@ -84,9 +84,9 @@ def most(test: Callable[..., None]) -> Callable[..., None]:
 timed = pytest.mark.skipif(not GPU, reason="no NVIDIA GPU, and a simulated one takes no time")
 
 
-def trained(script: str, size: int = 2) -> None:
+def trained(script: str, size: int = 2, **environment: str) -> None:
     script = SETUP + script + "\nprint('trained')\n"
-    with OnGpus(size, script, environment=SIMULATED) as ranks:
+    with OnGpus(size, script, environment={**SIMULATED, **environment}) as ranks:
         assert ranks.outputs() == ["trained"] * size
 
 
@@ -111,8 +111,12 @@ for algorithm in {ALGORITHMS!r}:
 
 @pytest.mark.skipif(GPU, reason="the kernels of a true GPU have other bits")
 def test_a_simulated_gpu_trains_to_the_bits_of_the_host() -> None:
-    """What overtakes what it has to wait for changes them."""
-    trained("""
+    """What overtakes what it has to wait for changes them.
+
+    Staged results are still to come when a call returns, others are there.
+    """
+    trained(
+        """
 images, answers = inputs, labels
 for algorithm in (
     "AllreduceSGD(None)", "AllreduceSGD(None, bucket_bytes=512)",
@@ -134,7 +138,9 @@ for algorithm in (
             opt.synchronize()
         found.append(torch.cat([one.detach().cpu().flatten() for one in model.parameters()]))
     assert torch.equal(*found), algorithm
-""")
+""",
+        WAGMA_MEMORY="staged",
+    )
 
 
 @most
