@@ -37,13 +37,16 @@ def test_rows_are_printed_written_and_drawn(
     assert figures == ["efficiency.png", "late.png", "throughput.png"]
 
 
-def test_noise_makes_samples_of_small_updates_worth_more(tmp_path: Path) -> None:
+def test_noise_makes_samples_of_small_updates_worth_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = ("--json", str(tmp_path / "rows.json"), "--noise-scale", "3", "--ranks", "8")
     assert main([*QUICK, "--methods", "allreduce,k-sync2", *output]) == 0
     found = json.loads((tmp_path / "rows.json").read_text())["rows"]
     # Updates of 8 and of 2 local batches: (3 + 1) / (3 + 8), and (3 + 1) / (3 + 2).
     worth = [row["goodput"] / row["throughput"] for row in found]
     assert worth == pytest.approx([4 / 11, 4 / 5])
+    assert capsys.readouterr().out.splitlines()[0].endswith("  goodput")
 
 
 def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +136,7 @@ def test_trainings_are_compared_with_what_was_measured() -> None:
         (("--versions", f"{10**13}"), "4 ranks with 10,000,000,000,000 versions do not fit"),
         (("--bytes", "1e99"), "argument --bytes: '1e99' is out of range"),
         (("--noise-scale", "inf"), "argument --noise-scale: 'inf' is no noise scale"),
+        (("--noise-scale", "-1"), "argument --noise-scale: '-1' is no noise scale"),
         (("--markdown",), "argument --markdown: the table is that of --measured"),
     ],
 )

@@ -3,7 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from doctor_facts import GIB, MIB, NO_MPI, affinities, alone, bad, changed, environment, healthy
+from doctor_facts import (
+    GIB,
+    MIB,
+    NO_MPI,
+    affinities,
+    alone,
+    bad,
+    changed,
+    environment,
+    healthy,
+    two_nodes,
+)
 
 from wagma.doctor.checks import examine
 from wagma.doctor.facts import Facts, Level, Live
@@ -120,8 +131,9 @@ def test_what_is_worth_knowing_is_no_warning(case: tuple[Facts, str, str]) -> No
 
 
 def test_ranks_that_share_an_instance_are_not_told_to_share_one() -> None:
-    findings = examine(changed(healthy(), gpu=MIG))
-    assert [f for f in findings if "is an instance of MIG" in f.text] == []
+    nodes = changed(changed(two_nodes(), gpu=MIG), 2, 3, gpu={**MIG, "uuid": "other"})
+    for facts in (changed(healthy(), gpu=MIG), nodes):
+        assert [f for f in examine(facts) if "is an instance of MIG" in f.text] == []
 
 
 def test_what_the_error_says_is_the_only_remedy() -> None:

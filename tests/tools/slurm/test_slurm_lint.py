@@ -288,6 +288,10 @@ ALSO: dict[str, tuple[Callable[[], str], list[str]]] = {
         lambda: script(changed(BODY, "python train.py", "timeout 60 mpiexec python train.py")),
         ["nested"],
     ),
+    "of mpiexec under srun, with a priority": (
+        lambda: script(changed(BODY, "python train.py", "nice mpiexec python train.py")),
+        ["nested"],
+    ),
     "of an argument that is called as a launcher": (
         lambda: script(changed(BODY, "train.py", "train.py mpiexec")),
         [],
@@ -328,6 +332,12 @@ def test_values(tmp_path: Path, name: str, refused: list[str], taken: list[str])
         bad = [one for one in findings if one.code == "bad-value"]
         assert len(bad) == (value in refused), (value, findings)
         assert not bad or (f"--{name}={value}" in bad[0].text and f"--{name}=" in bad[0].remedy)
+
+
+def test_values_of_srun(tmp_path: Path) -> None:
+    text = script(changed(BODY, "srun", "srun --ntasks=0"))
+    (bad,) = (one for one in found(tmp_path, text) if one.code == "bad-value")
+    assert text.splitlines()[bad.line - 1].startswith("srun --ntasks=0")
 
 
 @pytest.mark.parametrize("words", ["", " -n 4", " --mpi=pmi2 --label", " -n 4 > log"])
