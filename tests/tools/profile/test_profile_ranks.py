@@ -166,7 +166,8 @@ def test_slow_rank_and_cause_are_named(path: Path, method: str) -> None:
 def test_sizes_and_passes_of_a_training_with_wagma(path: Path) -> None:
     with wagma_training(wagma.AllreduceSGD, nowhere) as train:
         profile = recorded(path, train)
-    assert 0 < profile.hook_share < 0.3  # 0.003 on a machine that does nothing else
+    shares = profile.hook_seconds / profile.durations.sum(axis=1)
+    assert 0 < shares.min() < 0.3  # 0.003 on a machine that does nothing else
     assert profile.model_bytes == 37 * 8
     assert profile.micro_batches is not None
     assert profile.micro_batches.shape == (SIZE, STEPS - WARMUP, 1)
