@@ -87,7 +87,7 @@ struct wagma_device {
 };
 
 /* Version of this interface, as TRANSPORT_ABI of messages/transport.h. */
-#define DEVICE_REVISION 3
+#define DEVICE_REVISION 4
 #define DEVICE_ABI                                                                                 \
     ((uint64_t)DEVICE_REVISION << 48 | (uint64_t)sizeof(device_calls) << 24 |                      \
      (uint64_t)sizeof(struct wagma_device))
