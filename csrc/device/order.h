@@ -13,10 +13,4 @@ static inline int order_behind(wagma_device *d, void *behind, void *event, void 
     return status == WAGMA_OK ? d->calls->wait(d, behind, event) : status;
 }
 
-/* Wait until the work of both is done. Nothing can be done about an error: the rank leaves. */
-static inline void order_drain(wagma_device *d, void *behind, void *event, void *stream) {
-    (void)order_behind(d, behind, event, stream);
-    (void)d->calls->synchronise(d, behind);
-}
-
 #endif

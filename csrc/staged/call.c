@@ -14,6 +14,11 @@ int staged_follow(const struct staged *s) {
     return order_behind(s->device, s->stream, s->called, s->caller);
 }
 
+void staged_drain(const struct staged *s) {
+    (void)s->device->calls->synchronise(s->device, s->stream);
+    (void)s->device->calls->synchronise(s->device, s->back);
+}
+
 static int copy(const struct staged *s, void *out, const void *in) {
     return s->bytes ? s->device->calls->copy(s->device, s->back, out, in, s->bytes) : WAGMA_OK;
 }
@@ -165,7 +170,8 @@ static int deliver(wagma_handle *h) {
 
 /* After a call that ended with `status`, what the caller queues comes behind the engine's copies,
  * also after an error: x is the caller's again. So it does when a wait has ended that took parts
- * of a result: the handle may end before the call goes on. Return the first error. */
+ * of a result: the handle may end before the call goes on. Where streams cannot be ordered, wait
+ * for the copies here. Return the first error. */
 static int end_use(wagma_handle *h, int status) {
     struct staged *s = h->staged;
     char said[1024];
@@ -176,12 +182,15 @@ static int end_use(wagma_handle *h, int status) {
     int ended = status == WAGMA_INPROGRESS ? WAGMA_OK
                                            : order_behind(s->device, s->back, s->called, s->stream);
     if (ended == WAGMA_OK)
-        ended = s->device->calls->record(s->device, s->delivered, s->back);
+        ended = order_behind(s->device, s->caller, s->delivered, s->back);
     if (ended == WAGMA_OK)
-        ended = s->device->calls->wait(s->device, s->caller, s->delivered);
-    return status == WAGMA_OK || (status == WAGMA_INPROGRESS && ended != WAGMA_OK)
-               ? ended
-               : error_set(status, "%s", said);
+        return status;
+    if (status == WAGMA_OK || status == WAGMA_INPROGRESS) {
+        status = ended;
+        snprintf(said, sizeof said, "%s", wagma_last_error());
+    }
+    staged_drain(s);
+    return error_set(status, "%s", said);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

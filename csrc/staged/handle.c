@@ -138,8 +138,8 @@ void staged_free(wagma_handle *h) {
 static void destroy(wagma_handle *h) {
     struct staged *s = h->staged;
     if (s->delivered) { /* before, nothing is queued */
-        (void)order_behind(s->device, s->stream, s->called, s->back);
-        order_drain(s->device, s->stream, s->called, s->caller);
+        (void)staged_follow(s);
+        staged_drain(s);
     }
     unpin_pages(s);
     h->executor->calls.free(h);

@@ -133,5 +133,7 @@ int staged_close(wagma_handle *h);
 int staged_set_stream(wagma_handle *h, void *stream);
 /* Have the engine's stream wait for what was queued on the caller's. */
 int staged_follow(const struct staged *s);
+/* Wait until the engine's copies are done. Nothing can be done about an error. */
+void staged_drain(const struct staged *s);
 
 #endif

@@ -31,6 +31,13 @@ void stage_close(stage *s) {
     places_end();
 }
 
+void stage_drop(stage *s) {
+    cast_drop(&s->cast);
+    for (int r = 0; r < s->cast.size; r++)
+        place_free(place_of(r), s->x[r]);
+    places_end();
+}
+
 int publish(stage *s, int r, void *array, int64_t t) {
     put(r, array, t);
     int status = wagma_post(s->cast.handle[r], array, 1, 0);

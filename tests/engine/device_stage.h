@@ -20,6 +20,8 @@ void put(int r, void *array, int64_t version);
 /* 1: done, as cast_open(). */
 int stage_open(stage *s, const wagma_options *o, uint64_t seed);
 void stage_close(stage *s);
+/* Likewise, after an error has broken handles. */
+void stage_drop(stage *s);
 /* Posts the contribution of version t, and goes on until it is published. Returns the call's
  * status. */
 int publish(stage *s, int r, void *array, int64_t t);

@@ -194,10 +194,7 @@ static void test_refused_once(void) {
     EXPECT(wagma_next_contribution(h, &buffer) == WAGMA_OK, "%s", wagma_last_error());
     for (int b = 0; b < 3; b++)
         atomic_store(segment_cref(s.cast.segment, 0, b), 0);
-    for (int r = 0; r < 2; r++)
-        place_free(place_of(r), s.x[r]);
-    cast_drop(&s.cast);
-    places_end();
+    stage_drop(&s);
     CHECK(expectations_failed() == 0, "see above");
 }
 

@@ -97,10 +97,7 @@ static void test_x_after_an_error(void) {
                "a failed call has written x late");
         wagma_free(s.cast.handle[1]);
         s.cast.handle[1] = NULL;
-        for (int r = 0; r < 2; r++)
-            place_free(place_of(r), s.x[r]);
-        cast_drop(&s.cast);
-        places_end();
+        stage_drop(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64 " %s", seed, how);
     }
 }
@@ -360,10 +357,7 @@ static void test_freed_with_messages_under_way(void) {
             status = wagma_test(s.cast.handle[1], s.x[1], NULL);
         EXPECT(status == WAGMA_EPEER || wagma_version(s.cast.handle[1]) == 1, "status %d: %s",
                status, wagma_last_error());
-        for (int r = 0; r < 2; r++)
-            place_free(place_of(r), s.x[r]);
-        cast_drop(&s.cast);
-        places_end();
+        stage_drop(&s);
         CHECK(expectations_failed() == 0, "seed %" PRIu64, seed);
     }
 }

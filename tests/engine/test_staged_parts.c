@@ -267,10 +267,7 @@ static void test_names_rank_whose_parts_do_not_come(void) {
         EXPECT(status == WAGMA_ESTALL && strstr(wagma_last_error(), named), "%s",
                wagma_last_error());
         allow(&s, slow, -1);
-        cast_drop(&s.cast);
-        for (int r = 0; r < 4; r++)
-            place_free(place_of(r), s.x[r]);
-        places_end();
+        stage_drop(&s);
         CHECK(expectations_failed() == 0, "rank %d is slow, %d", slow, k);
     }
 }
@@ -404,6 +401,29 @@ static void test_a_part_fails(void) {
         }
 }
 
+/* x is the caller's when a call has failed, also where streams could not be ordered. */
+static void test_x_is_free_after_an_error(void) {
+    static const struct {
+        enum machine_call call;
+        int nth; /* after those of the copies of four parts */
+    } orders[] = {{MACHINE_RECORD, 6}, {MACHINE_RECORD, 7}, {MACHINE_WAIT, 2}, {MACHINE_WAIT, 3}};
+    for (int k = 0; k < 4; k++) {
+        wagma_options options = options_by_parts(2, ALL, SCHEDULE_DIRECT);
+        stage s;
+        CHECK(stage_open(&s, &options, (uint64_t)k), "%s", wagma_last_error());
+        wagma_device *d = place_of(0)->device;
+        put(0, s.x[0], 0);
+        machine_fail(d, MACHINE_QUEUE, 5);
+        machine_fail(d, orders[k].call, orders[k].nth);
+        const int status = wagma_post(s.cast.handle[0], s.x[0], 1, 0);
+        EXPECT(status == WAGMA_ESYS && strstr(wagma_last_error(), "injected"), "status %d: %s",
+               status, wagma_last_error());
+        put(0, s.x[0], 1);
+        stage_drop(&s);
+        CHECK(expectations_failed() == 0, "order %d", k);
+    }
+}
+
 /* A rank is freed with parts of x and of the result under way, and messages too. */
 static void test_freed_with_parts_under_way(void) {
     for (int k = 0; k < 12; k++) {
@@ -425,10 +445,7 @@ static void test_freed_with_parts_under_way(void) {
         h[0] = NULL;
         const int status = wagma_wait(h[1], s.x[1], -1, NULL);
         EXPECT(status == WAGMA_EPEER, "status %d: %s", status, wagma_last_error());
-        for (int r = 0; r < 2; r++)
-            place_free(place_of(r), s.x[r]);
-        cast_drop(&s.cast);
-        places_end();
+        stage_drop(&s);
         CHECK(expectations_failed() == 0, "%s, %d", policies[policy], k);
     }
 }
@@ -442,6 +459,7 @@ int main(void) {
     RUN(test_carried);
     RUN(test_names_rank_whose_parts_do_not_come);
     RUN(test_a_part_fails);
+    RUN(test_x_is_free_after_an_error);
     RUN(test_freed_with_parts_under_way);
     RUN(test_bits); /* changes where arrays are */
     return check_summary();

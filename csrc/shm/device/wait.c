@@ -92,8 +92,11 @@ int device_end(wagma_handle *h) {
     return status == WAGMA_OK ? d->device->calls->wait(d->device, d->caller, d->done) : status;
 }
 
+/* Nothing can be done about an error: the rank leaves anyway. */
 void device_drain(const wagma_handle *h) {
     const struct device_executor *d = device_of(h);
-    if (d->done) /* made last; before, nothing is queued */
-        order_drain(d->device, d->stream, d->called, d->caller);
+    if (d->done) { /* made last; before, nothing is queued */
+        (void)device_follow(h);
+        (void)d->device->calls->synchronise(d->device, d->stream);
+    }
 }
