@@ -73,15 +73,18 @@ static int be_delayed(wagma_handle *h, const char *phase, int n, int needed) {
     return status;
 }
 
-/* Look for a stall of a call. */
+/* Look for a stall of a call. A rank that has not arrived needs no other while its x is coming. */
 static int look_for_stall(wagma_handle *h, const void *context, uint64_t now) {
     const struct activation_call *answer = context;
     struct messages_executor *e = h->state;
     const char *phase = handle_phase(what_for(h, answer));
+    const int whole = parts_whole(h->call.parts);
     int failed, needed, status = messages_look_for_dead(h);
-    const int lost = activation_lost(e->activation, &failed);
+    const int lost = whole || e->arrived ? activation_lost(e->activation, &failed) : -1;
     if (status == WAGMA_OK && is_lost_for_good(e, lost, now))
         return lose(h, phase, lost);
+    if (status == WAGMA_OK && !whole)
+        return handle_look_at_device(h);
     if (status == WAGMA_OK)
         status = messages_inquire(h, now);
     if (status != WAGMA_OK)
@@ -211,7 +214,9 @@ int messages_pause_for(wagma_handle *h, enum call_mode mode, enum trace_wait wha
 
 int messages_pause(wagma_handle *h, enum call_mode mode, const struct activation_call *answer,
                    int moved) {
-    return messages_pause_for(h, mode, what_for(h, answer), look_for_stall, answer, moved);
+    const enum trace_wait what =
+        parts_whole(h->call.parts) ? what_for(h, answer) : TRACE_FOR_DEVICE;
+    return messages_pause_for(h, mode, what, look_for_stall, answer, moved);
 }
 
 int messages_pause_together(wagma_handle *h, enum trace_wait what, int moved) {

@@ -272,6 +272,33 @@ static void test_names_rank_whose_parts_do_not_come(void) {
     }
 }
 
+/* A rank that needs a lost one does not wait for parts of its own x, which may never come. */
+static void test_peer_is_lost_while_parts_do_not_come(void) {
+    for (int is_killed = 0; is_killed < 2; is_killed++) {
+        wagma_options options = options_by_parts(2, ALL, SCHEDULE_DIRECT);
+        stage s;
+        options.timeout = -1;
+        CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+        wagma_handle *const *h = s.cast.handle;
+        allow(&s, 0, 1);
+        for (int r = 0; r < 2; r++)
+            post(&s, r, s.x[r], 0);
+        for (int i = 0; i < MANY && sim_traffic(s.cast.sim, 0).datas == 0; i++)
+            for (int r = 0; r < 2; r++)
+                (void)wagma_test(h[r], s.x[r], NULL);
+        if (is_killed)
+            sim_kill(s.cast.sim, 1, 1);
+        else
+            wagma_fail(h[1]);
+        const int status = wagma_wait(h[0], s.x[0], 10, NULL);
+        EXPECT(status == WAGMA_EPEER && strstr(wagma_last_error(), "rank 1"), "status %d: %s",
+               status, wagma_last_error());
+        allow(&s, 0, -1);
+        stage_drop(&s);
+        CHECK(expectations_failed() == 0, "killed %d", is_killed);
+    }
+}
+
 /* ---- bits ------------------------------------------------------------------------------------ */
 
 enum { BITS_RANKS = 4, VERSIONS = 3, COUNT_MOST = 9001 };
@@ -458,6 +485,7 @@ int main(void) {
     RUN(test_x_of_weight_0);
     RUN(test_carried);
     RUN(test_names_rank_whose_parts_do_not_come);
+    RUN(test_peer_is_lost_while_parts_do_not_come);
     RUN(test_a_part_fails);
     RUN(test_x_is_free_after_an_error);
     RUN(test_freed_with_parts_under_way);

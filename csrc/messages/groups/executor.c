@@ -43,21 +43,12 @@ static int begin(wagma_handle *h) {
     return messages_tell(h, ACTIVATION_EVENT_CALL);
 }
 
-/* Look for a stall of this rank's device. */
-static int look_at_parts(wagma_handle *h, const void *context, uint64_t now) {
-    (void)context, (void)now;
-    return handle_look_at_device(h);
-}
-
 static int advance(wagma_handle *h, enum call_mode mode, int moved, int *over) {
     const struct activation_call answer = activation_ask(messages_of(h)->activation);
-    const int whole = parts_whole(h->call.parts);
     const int status = h->call.parts && mode == CALL_FINISH ? h->call.parts->take(h) : WAGMA_OK;
     if (status != WAGMA_OK)
         return status;
-    *over = answer.state == ACTIVATION_DONE && whole && mode != CALL_POST;
-    if (!*over && !whole)
-        return messages_pause_for(h, mode, TRACE_FOR_DEVICE, look_at_parts, NULL, moved);
+    *over = answer.state == ACTIVATION_DONE && parts_whole(h->call.parts) && mode != CALL_POST;
     if (!*over)
         return messages_pause(h, mode, &answer, moved);
     messages_end_wait(h);
