@@ -71,7 +71,8 @@ if compgen -G "$wheels/*.whl" >/dev/null; then
         --target build/gpu-site "$wheels"/*.whl
     export PYTHONPATH=$PWD/build/gpu-site${PYTHONPATH:+:$PYTHONPATH}
 fi
-tests=(test_cuda_device test_cuda_fuzz test_cuda_fuzz_threads test_cuda_ends test_cuda_staged test_device_library)
+tests=(test_cuda_device test_cuda_sharing test_cuda_fuzz test_cuda_fuzz_threads test_cuda_ends
+    test_cuda_staged test_device_library)
 targets=("${tests[@]/#/build/c/}" build/libwagma_device_sim.so)
 part compile 150 make -s -j"$(nproc)" PYTHON="$python" "${targets[@]}" || end
 package=
