@@ -132,9 +132,11 @@ static void test_result_comes_before_its_end(void) {
                 EXPECT(wagma_test(h[r], x[r], NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
         EXPECT(staged->from && staged->missing[0] == 0 && !staged->took,
                "a posted call has changed x");
+        machine_allow(place_of(0)->device, staged->back, 0); /* work of the caller waits for it */
         EXPECT(wagma_wait(h[0], x[0], 0.001, NULL) == WAGMA_INPROGRESS, "%s", wagma_last_error());
         EXPECT(staged->took && slow->copied_n == 3 && staged->copied_n < 8, "%d, %d and %d of %d",
                staged->took, slow->copied_n, staged->copied_n, staged->copies);
+        machine_allow(place_of(0)->device, staged->back, -1);
         expect_first_part(staged->to, staged->part);
         machine_fail(place_of(0)->device, MACHINE_RECORD, 1);
         EXPECT(wagma_test(h[0], x[0], NULL) == WAGMA_INPROGRESS, "the stream waits again: %s",
@@ -233,6 +235,42 @@ static void test_carried(void) {
     while (s.cast.handle[1]->call.pending)
         poll_often(&s);
     stage_close(&s);
+    CHECK(expectations_failed() == 0, "see above");
+}
+
+/* Another rank activates the next version, which takes what the call in progress contributes. */
+static void test_stale_of_the_call_in_progress(void) {
+    wagma_options options = options_by_parts(4, STALE, SCHEDULE_DIRECT);
+    wagma_outcome o[4];
+    stage s;
+    options.group_size = 2; /* 0 and 1, 2 and 3; then 0 and 2, 1 and 3 */
+    options.grace = 0;
+    CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
+    wagma_handle *const *h = s.cast.handle;
+    allow(&s, 0, 1);
+    post(&s, 0, s.x[0], 0);
+    for (int i = 0; i < MANY && sim_traffic(s.cast.sim, 0).datas == 0; i++)
+        (void)wagma_test(h[0], s.x[0], NULL);
+    for (int64_t t = 0; t < 2; t++) {
+        for (int r = 2; r < 4; r++)
+            if (t == 0 || r == 2)
+                post(&s, r, s.x[r], t);
+        for (int i = 0; t == 1 && i < 2000; i++) {
+            EXPECT(wagma_test(h[2], s.x[2], &o[2]) == WAGMA_INPROGRESS, "not what comes: %s",
+                   wagma_last_error());
+            (void)wagma_test(h[0], s.x[0], &o[0]);
+        }
+        allow(&s, 0, t == 1 ? -1 : 0);
+        while (h[2]->call.pending || h[3]->call.pending)
+            for (int r = 0; r < 4; r++)
+                if (h[r]->call.pending)
+                    EXPECT(wagma_test(h[r], s.x[r], &o[r]) >= 0, "%s", wagma_last_error());
+        expect_outcome(&s, 2, s.x[2], &o[2]);
+    }
+    EXPECT(o[2].contributors_count == 2, "%d contribute", (int)o[2].contributors_count);
+    for (int r = 0; r < 4; r++)
+        wagma_fail(h[r]); /* nobody waits for rank 1 */
+    stage_drop(&s);
     CHECK(expectations_failed() == 0, "see above");
 }
 
@@ -484,6 +522,7 @@ int main(void) {
     RUN(test_result_comes_before_its_end);
     RUN(test_x_of_weight_0);
     RUN(test_carried);
+    RUN(test_stale_of_the_call_in_progress);
     RUN(test_names_rank_whose_parts_do_not_come);
     RUN(test_peer_is_lost_while_parts_do_not_come);
     RUN(test_a_part_fails);
