@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,16 @@ class Dead(BaseException):
 def dying_before(call: int, done: list[str]) -> Iterator[None]:
     """Nothing changes from the `call`-th change of a file on; `done` gets those before."""
     real = {name: getattr(os, name) for name in CALLS}
+    counted = threading.Lock()  # threads write, and remove old checkpoints
 
     def dying(name: str) -> Callable[..., Any]:
         def instead(*args: Any, **kwargs: Any) -> Any:
             reads = name == "open" and not args[1] & (os.O_WRONLY | os.O_RDWR)
-            if not reads:
-                if len(done) >= call:
+            with counted:
+                if not reads and len(done) >= call:
                     raise Dead
-                done.append(name)
+                if not reads:
+                    done.append(name)
             return real[name](*args, **kwargs)
 
         return instead
@@ -66,13 +68,11 @@ def saves_until(call: int, folder: Path, *, again: bool) -> list[str]:
         alone.saver.wait()
         if not again:
             alone.step()
-        try:
-            with dying_before(call, done):
+        with dying_before(call, done):
+            with suppress(Dead, RuntimeError):
                 alone.saver.save()
-        except (Dead, RuntimeError):
-            pass
-        alone.saver._writer.wait()
-        alone.saver._cleaner.wait()
+            alone.saver._writer.wait()
+            alone.saver._cleaner.wait()
     return done
 
 
