@@ -35,38 +35,47 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
     "KAsync": lambda: wagma.KAsync(COMM, 1),
     "FastestK": lambda: wagma.FastestK(COMM, 1, thresh=0, burnin=1),
 }
-# Updates from few gradients, or from stale ones, need all batches several times to do better.
-FEW_GRADIENTS = dict.fromkeys(("KSync", "KAsync", "FastestK"), 5 * STEPS)
+
+
+def sum_loss(model: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """Return how far the model is from the sum of its inputs.
+
+    A few steps from any rank's batches, stale ones too, bring it nearer.
+    """
+    loss: torch.Tensor = (model(inputs)[:, 0] - inputs.sum(dim=1)).square().mean()
+    return loss
 
 
 def everybodys_loss(model: torch.nn.Module) -> float:
     inputs = torch.cat([batch(step, rank) for step in range(STEPS) for rank in range(SIZE)])
-    return loss_of(model, inputs).item()
+    return sum_loss(model, inputs).item()
 
 
 @pytest.mark.parametrize("name", mostly_long(ALGORITHMS, (*EACH_KIND, "KAsync")))
 def test_it_trains_and_ends_with_one_model(name: str) -> None:
-    model, last = build_model(), FEW_GRADIENTS.get(name, STEPS)
+    model = build_model()
     before = everybodys_loss(model)
     inner = torch.optim.Adam(model.parameters(), lr=0.02)
     with wagma.DistributedOptimizer(inner, ALGORITHMS[name]()) as optimizer:
         steps = 0
-        while (version := optimizer.version) < last:
+        while (version := optimizer.version) < STEPS:
             time.sleep(0.002 * ((version + RANK) % 3))
-            step_on(model, optimizer, batch(version % STEPS, RANK))
+            optimizer.zero_grad()
+            sum_loss(model, batch(version, RANK)).backward()
+            optimizer.step()
             assert optimizer.version > version
             steps += 1
-        assert optimizer.version == last
+        assert optimizer.version == STEPS
         alike = name.startswith(("EagerSGD", "K", "FastestK"))
         may_jump = alike or name == "WAGMA-fast-forward"
-        assert steps == last or may_jump
+        assert steps == STEPS or may_jump
         if alike or name == "AllreduceSGD":
             assert len(set(on_all_ranks(values(model)))) == 1  # at every version
         optimizer.synchronize()
-        assert optimizer.version == last + 1
+        assert optimizer.version == STEPS + 1
         assert len(set(on_all_ranks(values(model)))) == 1
         assert f"({plural(SIZE, 'rank')}" in repr(optimizer)
-    assert everybodys_loss(model) < before
+    assert everybodys_loss(model) < 0.9 * before
 
 
 @pytest.mark.parametrize("variant", ["solo", "majority"])
