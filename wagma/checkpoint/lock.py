@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,18 @@ class _HeldLock:
 
 _guard = threading.Lock()
 _held: dict[tuple[int, int], _HeldLock] = {}
-_owner = os.getpid()
 _dropped: deque["FolderLock"] = deque()  # locks that nobody uses any more, still to release
+
+
+def _forget() -> None:
+    """Begin anew in a forked child: it has neither the locks nor the threads of its parent."""
+    global _guard
+    _guard = threading.Lock()
+    _held.clear()
+    _dropped.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
@@ -48,18 +58,10 @@ def _free_dropped() -> None:
     while _dropped and _guard.acquire(blocking=False):
         try:
             while _dropped:
-                _dropped.popleft().free()
+                with suppress(OSError):  # the caller works on another lock
+                    _dropped.popleft().free()
         finally:
             _guard.release()
-
-
-def _own_locks() -> dict[tuple[int, int], _HeldLock]:
-    """Return the locks of this process; a forked child inherits none."""
-    global _owner
-    if _owner != os.getpid():
-        _owner = os.getpid()
-        _held.clear()
-    return _held
 
 
 class FolderLock:
@@ -88,10 +90,10 @@ class FolderLock:
             path.touch()
             status = path.stat()
             self._key = (status.st_dev, status.st_ino)
-            held = _own_locks().get(self._key)
+            held = _held.get(self._key)
             if held is None:
                 held = self._acquire(path)
-                _own_locks()[self._key] = held
+                _held[self._key] = held
             held.users += 1
             self.token = held.token
             self._process: int | None = os.getpid()
@@ -124,7 +126,7 @@ class FolderLock:
     def next_run(self, largest: int) -> int:
         """Return a new run number, larger than `largest` and all numbers given before."""
         with _guarded():
-            held = _own_locks()[self._key]
+            held = _held[self._key]
             held.last_run = max(held.last_run, largest) + 1
             return held.last_run
 
@@ -143,13 +145,13 @@ class FolderLock:
 
     def free(self) -> None:
         """Give back this object's share of the lock; for callers that hold the module's guard."""
-        held = _own_locks().get(self._key)
+        held = _held.get(self._key)
         if self._process != os.getpid() or held is None:
             return
         self._process = None
         held.users -= 1
         if held.users == 0:
-            del _own_locks()[self._key]
+            del _held[self._key]
             os.close(held.descriptor)
 
 

@@ -14,7 +14,7 @@ from checkpoints import Alone, loaded, saved_at
 
 from wagma.checkpoint import CheckpointError
 from wagma.checkpoint.folder import Folder
-from wagma.checkpoint.lock import FolderLock, read_token
+from wagma.checkpoint.lock import FolderLock, _guard, read_token
 from wagma.checkpoint.manifest import Manifest, why_not_whole
 from wagma.checkpoint.names import Place, manifest_name
 
@@ -120,6 +120,15 @@ def test_the_end_of_a_forked_child_frees_nothing(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     assert can_be_had_by_another_process(tmp_path)
+
+
+def test_a_child_forked_while_a_lock_is_taken_can_take_one(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=FolderLock, args=(tmp_path,))
+    with _guard:  # as another thread of the parent may hold it
+        process.start()
+    process.join(60)
+    process.kill()
+    assert process.exitcode == 0
 
 
 def test_the_garbage_collector_may_free_a_lock_while_another_is_taken(
