@@ -10,6 +10,7 @@
 
 enum { REDUCE_PASS_INPUTS = 64, REDUCE_BLOCK_THREADS = 256 };
 enum { REDUCE_PACK_BYTES = 16 }; /* of the widest access, of a thread at a time */
+enum { REDUCE_PASS_LOADS = 2 };  /* inputs that a thread loads before it adds the first of them */
 
 /* A number in the accumulation type: `whole` of integers, modulo 2^64. */
 typedef union reduce_number {

@@ -97,11 +97,16 @@ template <class T> static __device__ bool is_aligned(const void *p) {
     return (size_t)p % alignof(T) == 0;
 }
 
+/* Elements i..i+N-1 of an array at a boundary. */
+template <class T, int N> static __device__ pack<T, N> load_aligned(const void *array, size_t i) {
+    return *(const pack<T, N> *)((const char *)array + i * sizeof(T));
+}
+
 /* Elements i..i+N-1 of an array at any address. */
 template <class T, int N> static __device__ pack<T, N> load(const void *array, size_t i) {
     const char *p = (const char *)array + i * sizeof(T);
     if (is_aligned<pack<T, N>>(p))
-        return *(const pack<T, N> *)p;
+        return load_aligned<T, N>(array, i);
     pack<T, N> y;
     if (is_aligned<T>(p))
         for (int j = 0; j < N; j++)
@@ -124,29 +129,27 @@ template <class T, int N> static __device__ void store(void *array, size_t i, co
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-/* Elements i..i+N-1 of the terms that input k adds. */
-template <class E, int N>
-static __device__ pack<typename E::sum, N> term(const reduce_pass &pass, int k, size_t i) {
-    const pack<typename E::stored, N> x = load<typename E::stored, N>(pass.in[k], i);
-    const typename E::sum weight = E::number(pass.weights[k]);
-    pack<typename E::sum, N> y;
-    for (int j = 0; j < N; j++)
-        y.x[j] = weight * E::widen(x.x[j]);
-    return y;
-}
-
-/* Elements i..i+N-1 of the pass. The first term begins the sum: 0 + -0 would not be -0. */
-template <class E, int N> static __device__ void sum_at(const reduce_pass &pass, size_t i) {
+/* Elements i..i+N-1 of the pass. The first term begins the sum: 0 + -0 would not be -0. Loads of
+ * several inputs are under way together, which sums of few inputs need to keep the memory busy. */
+template <class E, int N, bool ALIGNED>
+static __device__ void sum_at(const reduce_pass &pass, size_t i) {
     pack<typename E::sum, N> total = {};
-    int k = 0;
     if (pass.before)
         total = load<typename E::sum, N>(pass.before, i);
-    else if (pass.n > 0)
-        total = term<E, N>(pass, k++, i);
-    for (; k < pass.n; k++) {
-        const pack<typename E::sum, N> y = term<E, N>(pass, k, i);
-        for (int j = 0; j < N; j++)
-            total.x[j] = total.x[j] + y.x[j];
+    for (int first = 0; first < pass.n; first += REDUCE_PASS_LOADS) {
+        pack<typename E::stored, N> x[REDUCE_PASS_LOADS];
+        for (int k = 0; k < REDUCE_PASS_LOADS; k++)
+            if (first + k < pass.n)
+                x[k] = ALIGNED ? load_aligned<typename E::stored, N>(pass.in[first + k], i)
+                               : load<typename E::stored, N>(pass.in[first + k], i);
+        for (int k = 0; k < REDUCE_PASS_LOADS; k++)
+            if (first + k < pass.n) {
+                const typename E::sum weight = E::number(pass.weights[first + k]);
+                for (int j = 0; j < N; j++) {
+                    const typename E::sum y = weight * E::widen(x[k].x[j]);
+                    total.x[j] = first + k == 0 && !pass.before ? y : total.x[j] + y;
+                }
+            }
     }
     if (!pass.last) {
         store(pass.out, i, total);
@@ -158,6 +161,14 @@ template <class E, int N> static __device__ void sum_at(const reduce_pass &pass,
     store(pass.out, i, y);
 }
 
+/* Whether each input lies at a boundary of packs, so many bytes on. */
+static __device__ bool are_aligned(const reduce_pass &pass, size_t offset) {
+    size_t odd = 0;
+    for (int k = 0; k < pass.n; k++)
+        odd |= (size_t)pass.in[k] + offset;
+    return odd % REDUCE_PACK_BYTES == 0;
+}
+
 /* A pass, by a grid of any size. */
 template <class E> static __device__ void weighted_sum(const reduce_pass &pass) {
     const int N = REDUCE_PACK_BYTES / sizeof(typename E::stored);
@@ -167,15 +178,25 @@ template <class E> static __device__ void weighted_sum(const reduce_pass &pass) 
     const size_t to_boundary = -address % REDUCE_PACK_BYTES / sizeof(typename E::stored);
     const size_t head = to_boundary < pass.count ? to_boundary : pass.count;
     const size_t packs = (pass.count - head) / N;
-    for (size_t p = thread; p < packs; p += threads)
-        sum_at<E, N>(pass, head + p * N);
+    if (are_aligned(pass, head * sizeof(typename E::stored)))
+        for (size_t p = thread; p < packs; p += threads)
+            sum_at<E, N, true>(pass, head + p * N);
+    else
+        for (size_t p = thread; p < packs; p += threads)
+            sum_at<E, N, false>(pass, head + p * N);
     /* the head and the tail */
     for (size_t i = thread; i < pass.count - packs * N; i += threads)
-        sum_at<E, 1>(pass, i < head ? i : i + packs * N);
+        sum_at<E, 1, false>(pass, i < head ? i : i + packs * N);
 }
 
+/* So many blocks at once keep the memory of newer GPUs busy; older ones hold no five. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define BOUNDS __launch_bounds__(REDUCE_BLOCK_THREADS, 5)
+#else
+#define BOUNDS
+#endif
 #define KERNEL(dtype, element)                                                                     \
-    extern "C" __global__ void weighted_sum_##dtype(const reduce_pass pass) {                      \
+    extern "C" __global__ void BOUNDS weighted_sum_##dtype(const reduce_pass pass) {               \
         weighted_sum<element>(pass);                                                               \
     }
 KERNEL(float32, element_f32)
@@ -185,5 +206,6 @@ KERNEL(bfloat16, element_bf16)
 KERNEL(int32, element_i32)
 KERNEL(int64, element_i64)
 #undef KERNEL
+#undef BOUNDS
 
 #endif
