@@ -12,10 +12,18 @@ int call_pause(wagma_handle *h, uint64_t wake, const struct call_wait *wait, voi
     return found != WAGMA_OK ? found : handle_check_open(h);
 }
 
-/* When the next pause ends at the latest; 0: no limit. */
+enum { NAP_SHARE = 4 };
+
+/* When the next pause ends at the latest; 0: no limit. A rank with a core of its own naps for a
+ * share of the time that it has waited: so it finds soon that a short wait is over. */
 static uint64_t wake_of(const wagma_handle *h, const struct call_wait *wait) {
-    const uint64_t until = h->call.until, nap = wait->nap ? clock_now() + wait->nap : 0;
-    return until == 0 || (nap != 0 && nap < until) ? nap : until;
+    const wait_state *w = handle_wait(h);
+    const uint64_t until = h->call.until;
+    if (wait->nap == 0)
+        return until;
+    const uint64_t now = clock_now(), share = w->began ? (now - w->began) / NAP_SHARE : 0;
+    const uint64_t nap = now + (w->spin > 0 && share < wait->nap ? share : wait->nap);
+    return until == 0 || nap < until ? nap : until;
 }
 
 int call_wait(wagma_handle *h, enum trace_wait what, uint32_t most_pauses,
