@@ -22,6 +22,7 @@ from wagma.launch.libraries import are_several, mapped, mpi_libraries
 CUPY = ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x")
 PACKAGES = ("wagma", "numpy", "mpi4py", "torch")
 OPEN_MPI = "Open MPI"  # as mpi4py calls it
+_MPS_ENABLED = 133  # CU_DEVICE_ATTRIBUTE_MPS_ENABLED
 LEVELS = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 # Variables of wagma that set no option, and what they set.
 OTHER_VARIABLES = {
@@ -222,6 +223,7 @@ def gpu() -> Gpu:
         device=device,
         device_error=device_error,
         uuid=uuid,
+        mps=mps() if device else None,
         apart=apart,
     )
 
@@ -243,6 +245,14 @@ def _uuid() -> str:
     cuda, found, gpu = ctypes.CDLL("libcuda.so.1"), (ctypes.c_ubyte * 16)(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(gpu), 0)
     return "" if cuda.cuDeviceGetUuid_v2(found, gpu) else bytes(found).hex()
+
+
+def mps() -> bool | None:
+    """Return whether the first GPU's processes share it by MPS; None: the driver does not know."""
+    cuda, found, gpu = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    cuda.cuDeviceGet(ctypes.byref(gpu), 0)
+    known = cuda.cuDeviceGetAttribute(ctypes.byref(found), _MPS_ENABLED, gpu) == 0
+    return bool(found.value) if known else None
 
 
 def driver() -> str:

@@ -19,6 +19,7 @@ from doctor_facts import (
 from wagma.doctor.checks import examine
 from wagma.doctor.facts import Facts, Level, Live
 
+SHARED = {"driver": "580", "devices": 1, "device": "NVIDIA H200 (0)", "uuid": "one", "mps": False}
 MIG = {"driver": "550", "devices": 1, "device": "A100 MIG 1g.5gb (0)", "uuid": "one"}
 
 NOTES: dict[str, tuple[Facts, str, str]] = {
@@ -104,6 +105,12 @@ NOTES: dict[str, tuple[Facts, str, str]] = {
         changed(changed(healthy(), gpu=MIG), 2, gpu={**MIG, "uuid": "other"}),
         "GPU", "A100 MIG 1g.5gb (0) is an instance of MIG: instances do not reach each",
     ),
+    "a GPU in turns": (
+        changed(healthy(), gpu=SHARED), "GPU", "ranks 0-3 share 1 GPU and take turns there",
+    ),
+    "GPUs in turns": (
+        changed(healthy(), gpu={**SHARED, "devices": 2}), "GPU", "ranks 0-3 share 2 GPUs and take",
+    ),
     "GPU without NVRTC": (
         changed(healthy(), gpu={"driver": "550", "devices": 1, "device_error": "cannot load it"}),
         "GPU", "; wagma works on host arrays (cannot load it)",
@@ -134,6 +141,15 @@ def test_ranks_that_share_an_instance_are_not_told_to_share_one() -> None:
     nodes = changed(changed(two_nodes(), gpu=MIG), 2, 3, gpu={**MIG, "uuid": "other"})
     for facts in (changed(healthy(), gpu=MIG), nodes):
         assert [f for f in examine(facts) if "is an instance of MIG" in f.text] == []
+
+
+def test_ranks_with_a_gpu_each_or_with_mps_take_no_turns() -> None:
+    own = healthy(2)
+    for rank in range(2):
+        own = changed(own, rank, gpu={**SHARED, "uuid": str(rank)})
+    mps = [changed(healthy(), gpu={**SHARED, "mps": known}) for known in (True, None)]
+    for facts in (own, *mps, changed(healthy(), gpu={**SHARED, "devices": 4})):
+        assert [f for f in examine(facts) if "take turns" in f.text] == []
 
 
 def test_what_the_error_says_is_the_only_remedy() -> None:

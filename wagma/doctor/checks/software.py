@@ -186,6 +186,7 @@ def gpus(facts: Facts) -> Iterator[Finding]:
             )
     for ranks in by_node(facts).values():
         yield from _instances(ranks)
+        yield from _turns(ranks)
 
 
 def _instances(ranks: list[RankFacts]) -> Iterator[Finding]:
@@ -197,6 +198,20 @@ def _instances(ranks: list[RankFacts]) -> Iterator[Finding]:
             f"{instances[0]} is an instance of MIG: instances do not reach each other's memory, "
             "and calls copy through the host",
             "give all ranks of a node one instance, or whole GPUs",
+        )
+
+
+def _turns(ranks: list[RankFacts]) -> Iterator[Finding]:
+    """Report ranks of a node that share GPUs without MPS."""
+    users = [rank for rank in ranks if rank.gpu.device]
+    seen = max((rank.gpu.devices or 0 for rank in users), default=0)
+    gpus = len({rank.gpu.uuid for rank in users}) if seen == 1 else seen
+    if len(users) > gpus and any(rank.gpu.mps is False for rank in users):
+        shared = f"{gpus} GPU{'' if gpus == 1 else 's'}"
+        yield note(
+            "GPU",
+            f"{which_ranks(users)} share {shared} and take turns there, of 0.5 ms or more",
+            "start a rank for each GPU, or NVIDIA's MPS before the job: nvidia-cuda-mps-control -d",
         )
 
 
