@@ -27,6 +27,7 @@ import numpy as np
 from wagma.collectives import GroupAllreduce, Outcome, SyncAllreduce
 from wagma.collectives._engine import Device
 from wagma.collectives.errors import WagmaError
+from wagma.doctor.software import mps
 from wagma.launch.agreement import InputError
 from wagma.launch.environment import mpi_launcher
 from wagma.launch.files import write_file
@@ -137,13 +138,18 @@ class Rank:
             for _ in range(self.asked.calls):
                 coll.allreduce(x)
             calling = time.thread_time_ns() - began
-            self.gpu.finish()
-            self._meeting.meet()
-            began = time.process_time_ns()
-            time.sleep(self.asked.idle)
-            idle = time.process_time_ns() - began
-            self._meeting.meet()
+            idle = self.idle()
         return {"posting": posting, "calling": calling, "idle": idle}
+
+    def idle(self) -> int:
+        """Return ns of the host while no rank has a call."""
+        self.gpu.finish()
+        self._meeting.meet()
+        began = time.process_time_ns()
+        time.sleep(self.asked.idle)
+        took = time.process_time_ns() - began
+        self._meeting.meet()
+        return took
 
 
 def on_rank(rank: int, asked: Asked, path: str, job: str) -> dict[str, Any]:
@@ -155,7 +161,9 @@ def on_rank(rank: int, asked: Asked, path: str, job: str) -> dict[str, Any]:
     meeting = _loop.Meeting(memory, rank, asked.ranks, crowded=crowded, timeout=PATIENCE_S)
     try:
         one = Rank(rank, asked, meeting)
-        return {"large": one.large(), "small": one.small(), "host": one.host()}
+        before = one.idle()
+        found = {"large": one.large(), "small": one.small(), "host": one.host()}
+        return {**found, "idle before": before}
     finally:
         meeting.leave()
 
@@ -241,6 +249,8 @@ def main() -> None:
     names = [field.name for field in fields(Asked)]
     asked = Asked(**{**{name: getattr(given, name) for name in names}, "buffer": buffer})
     facts = {**gpu.facts(), "ranks": asked.ranks, "simulated": gpu.simulated}
+    if not gpu.simulated:
+        facts["MPS"] = {True: "on", False: "off", None: "unknown"}[mps()]
     for name, value in facts.items():
         print(f"# {name}: {value}")
     if gpu.simulated:

@@ -194,7 +194,7 @@ def test_sums_are_compared_with_a_copy() -> None:
 MS = 1_000_000
 
 
-def figures() -> list[Row]:
+def figures(before: int = 0) -> list[Row]:
     """Rows of four ranks, whose first one calls first, and whose last one ends last."""
     large = [[(rank * MS, (8 + rank) * MS)] * 3 for rank in range(4)]  # 11 ms
     small = [[(0, MS), (0, 2 * MS), (0, 9 * MS)]] * 3 + [[(0, 400 * MS)] * 3]  # 2 ms
@@ -204,6 +204,7 @@ def figures() -> list[Row]:
             "large": {name: one["large"][name][rank] for name in ("out of place", "in place")},
             "small": {1024: small[rank]},
             "host": {"posting": one["posting"], "calling": 60_000, "idle": rank * MS},
+            "idle before": rank * before,
         }
         for rank in range(4)
     ]
@@ -212,17 +213,19 @@ def figures() -> list[Row]:
 
 
 def test_figures_and_goals() -> None:
-    """5 arrays of 100 MB at 100 GB/s take 5 ms, and 8 of them 8 ms."""
+    """5 arrays of 100 MB at 100 GB/s take 5 ms, and 21 of them 21 ms."""
     rows = {row.what: row for row in figures()}
     out, in_ = (rows[f"allreduce of 4 ranks, 100 MB, {n}"] for n in ("out of place", "in place"))
     assert (out.measured, out.bound, out.met) == ("11.0 ms", "5.00 ms (5 arrays); 2.20x", False)
-    assert (in_.bound, in_.goal, in_.met) == ("8.00 ms (8 arrays); 1.38x", "1.3x", False)
+    assert (in_.bound, in_.goal, in_.met) == ("21.0 ms (21 arrays); 0.52x", "1.3x", True)
     late = rows["allreduce of 1 KiB, one rank 300 ms late"]
     assert (late.measured, late.goal, late.met) == ("2.00 ms", "2 ms", True)
     post = rows["host, to post a call"]
     assert (post.values, post.met) == ((2e-5,), True)
     assert rows["CPU time of a call"].values == (3e-5,)
-    assert (rows["CPU between calls"].measured, rows["CPU between calls"].met) == ("0.3%", False)
+    idle, little = rows["CPU between calls, of a core"], figures(before=MS)[-1]
+    assert (idle.measured, idle.bound, idle.met) == ("0.30%", "0.00% before the first call", False)
+    assert (little.bound, little.met) == ("0.30% before the first call", True)
     assert "| NO  |" in table(list(rows.values()))
 
 
