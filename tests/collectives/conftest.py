@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from simulated import GPU
 
 
 @pytest.fixture
@@ -16,19 +17,27 @@ def x() -> np.ndarray:
 def arrays_on_gpus(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """With --arrays gpu the module's collectives have arrays on simulated GPUs."""
+    """With --arrays gpu the module's collectives have arrays on GPUs, which may be simulated."""
     if request.config.getoption("--arrays") == "host":
         yield
         return
     if (marker := request.node.get_closest_marker("host_arrays")) is not None:
         pytest.skip(f"needs arrays of the host: {marker.args[0]}")
-    import simulated_gpu
+    from from_host import on_gpu
 
     from wagma.collectives import PartialAllreduce
 
-    monkeypatch.setenv("WAGMA_DEVICE_LIBRARY", str(simulated_gpu.LIBRARY))
+    if GPU:
+        import cupy
+
+        array, read, trouble = cupy.asarray, lambda one: cupy.asarray(one).get(), lambda: None
+    else:
+        import simulated_gpu
+
+        monkeypatch.setenv("WAGMA_DEVICE_LIBRARY", str(simulated_gpu.LIBRARY))
+        array, read, trouble = simulated_gpu.Array, simulated_gpu.read, simulated_gpu.trouble
     for name, kind in vars(request.module).copy().items():
         if isinstance(kind, type) and issubclass(kind, PartialAllreduce):
-            monkeypatch.setattr(request.module, name, simulated_gpu.on_gpu(kind))
+            monkeypatch.setattr(request.module, name, on_gpu(kind, array, read))
     yield
-    assert simulated_gpu.trouble() is None
+    assert trouble() is None

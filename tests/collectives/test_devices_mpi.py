@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 import versioned
+from from_host import FromHost
 from mpi4py import MPI
 from refusals import error_everywhere
 from simulated_gpu import (
     LIBRARY,
     STREAM,
     Array,
-    FromHost,
     Stream,
     allocations,
     bits_of,
@@ -107,7 +107,7 @@ def test_groups_that_do_not_wait(comm: MPI.Intracomm, missed: Any) -> None:
     with GroupAllreduce(
         comm, y, group_size=plan.group_size, sync_period=10, average=False, grace=0, missed=missed
     ) as coll:
-        log = versioned.run(plan, comm.rank, FromHost(coll, y), x, 30, delay=uneven)
+        log = versioned.run(plan, comm.rank, FromHost(coll, y, read), x, 30, delay=uneven)
     logs = comm.gather(log)
     if logs is not None:
         seen = versioned.check(plan, logs)
@@ -128,7 +128,7 @@ def test_every_result_reaches_every_rank(comm: MPI.Intracomm, late: Any, quorum:
     else:
         coll = QuorumAllreduce(comm, y, k, late=late, average=False, grace=0)
     with coll:
-        log = delivered.run(plan, comm.rank, FromHost(coll, y), delay=uneven)
+        log = delivered.run(plan, comm.rank, FromHost(coll, y, read), delay=uneven)
     logs = comm.gather(log)
     if logs is not None:
         delivered.check(plan, logs)

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.launch, pytest.mark.without_mpi]
 
 SIMULATED = {} if GPU else ENVIRONMENT
 
+FREE = "x.untyped_storage().resize_(0)" if GPU else "x.inner = torch.empty(0)"
 LIBRARIES = {
     "torch": f"""
         {TORCH}
@@ -25,10 +26,7 @@ LIBRARIES = {
         def on_host(x):
             return torch.from_dlpack(x).cpu().numpy()
         def free(x):
-            if hasattr(x, "inner"):  # simulated
-                x.inner = torch.empty(0)
-            else:
-                x.untyped_storage().resize_(0)
+            {FREE}
         """,
     "cupy": """
         import cupy

@@ -1,9 +1,8 @@
-"""Arrays on simulated GPUs, as a library like CuPy shows them, and their host's view of calls."""
+"""Arrays on simulated GPUs, as a library like CuPy shows them."""
 
 import ctypes
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -189,90 +188,3 @@ def trouble() -> str | None:
     """Return what was done wrong first."""
     found: bytes | None = _lib.sim_trouble()
     return None if found is None else found.decode()
-
-
-def on_gpu(kind: Any) -> Any:
-    """Return what makes collectives of a class as for arrays of the host, with arrays on a GPU."""
-
-    def make(comm: Any, x: npt.NDArray[Any], *args: Any, **options: Any) -> FromHost:
-        y = Array(x)
-        return FromHost(kind(comm, y, *args, **options), y)
-
-    return make
-
-
-@dataclass
-class Posted:
-    """A request whose array is copied back to the host when it is complete."""
-
-    request: Any
-    on_gpu: Array
-    on_host: npt.NDArray[Any]
-
-    def test(self) -> Any:
-        outcome = self.request.test()
-        if outcome is not None:
-            self.on_host[...] = self.on_gpu.get()
-        return outcome
-
-    def wait(self, *timeout: Any, **options: Any) -> Any:
-        outcome = self.request.wait(*timeout, **options)
-        self.on_host[...] = self.on_gpu.get()
-        return outcome
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.request, name)
-
-
-@dataclass
-class Seen:
-    """An outcome whose results are copied to the host."""
-
-    outcome: Any
-    results: tuple[Any, ...]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.outcome, name)
-
-
-class FromHost:
-    """A collective of arrays on a GPU that is called with arrays of the host."""
-
-    def __init__(self, coll: Any, x: Array) -> None:
-        self._coll = coll
-        self._x = x
-
-    def _call(self, call: Any, x: npt.NDArray[Any], weight: float) -> Seen:
-        self._x.set(x)
-        outcome = call(self._x, weight)
-        x[...] = self._x.get()
-        results = [None if one is None else read(one) for one in outcome.results]
-        for one in filter(lambda one: one is not None, results):
-            one.flags.writeable = False
-        return Seen(outcome, tuple(results))
-
-    def iallreduce(self, x: npt.NDArray[Any], weight: float = 1.0) -> "Posted":
-        self._x.set(x)
-        return Posted(self._coll.iallreduce(self._x, weight), self._x, x)
-
-    def __enter__(self) -> "FromHost":
-        self._coll.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._coll.__exit__(*error)
-
-    def allreduce(self, x: npt.NDArray[Any], weight: float = 1.0) -> Seen:
-        return self._call(self._coll.allreduce, x, weight)
-
-    def sync(self, x: npt.NDArray[Any], weight: float = 1.0) -> Seen:
-        return self._call(self._coll.sync, x, weight)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._coll, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._coll, name, value)

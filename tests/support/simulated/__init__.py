@@ -24,11 +24,14 @@ MOST = [] if GPU else [pytest.mark.long]
 
 def without_torch() -> str:
     """Return why torch has no GPU, simulated or not; empty: it has one."""
-    if find_spec("torch") is None:
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
         return "PyTorch is not installed"
     if GPU:
-        import torch
+        from torch import cuda
 
-        return "" if torch.cuda.is_available() else "PyTorch cannot use the GPU"
+        return "" if cuda.is_available() else "PyTorch cannot use the GPU"
+    if Path(torch.origin).with_name("lib").joinpath("libtorch_cuda.so").exists():
+        return "no NVIDIA GPU, and PyTorch for CUDA cannot use a simulated one"
     built = LIBRARY.with_name("libwagma_torch_cuda.so")
     return "" if built.exists() else f"no NVIDIA GPU, and {built.name} is not built"
