@@ -116,10 +116,30 @@ static void test_close_waits_for_copies(void) {
     CHECK(expectations_failed() == 0, "see above");
 }
 
+/* The caller's stream is still to read a result, and nothing can be queued behind it any more. */
+static void test_freed_while_a_result_is_read(void) {
+    static double seen[COUNT];
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        wagma_options options = options_of(2, 2, 1, COUNT);
+        wagma_outcome o;
+        stage s;
+        CHECK(stage_open(&s, &options, seed), "%s", wagma_last_error());
+        call_once(&s, OUT_OF_PLACE, 0, &o);
+        const place *p = place_of(0);
+        machine_read(p->device, p->stream[p->used], seen, o.result, BYTES);
+        machine_fail(p->device, MACHINE_RECORD, 1);
+        wagma_free(s.cast.handle[0]);
+        s.cast.handle[0] = NULL;
+        stage_drop(&s);
+        CHECK(expectations_failed() == 0, "seed %d", (int)seed);
+    }
+}
+
 int main(void) {
     arrays_on_devices = WAGMA_MEMORY_STAGED;
     messages_for_threads = 1;
     RUN(test_host_copies_nothing);
     RUN(test_close_waits_for_copies);
+    RUN(test_freed_while_a_result_is_read);
     return check_summary();
 }
