@@ -148,7 +148,7 @@ class Gpu:
     device: str = ""  # name of the first GPU as wagma opens it; empty: not opened
     device_error: str = ""  # why not; empty: not tried
     uuid: str = ""  # of that GPU or instance of MIG, in hexadecimal digits; empty: not opened
-    # whether processes that share that GPU compute on it at a time (MPS); None: not known
+    # whether processes that share that GPU compute on it at the same time (MPS); None: not known
     mps: bool | None = None
     # of the GPUs that this process sees, the first two that do not reach each other's memory
     apart: tuple[int, ...] = ()

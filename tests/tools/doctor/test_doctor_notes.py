@@ -143,13 +143,30 @@ def test_ranks_that_share_an_instance_are_not_told_to_share_one() -> None:
         assert [f for f in examine(facts) if "is an instance of MIG" in f.text] == []
 
 
+def gpus_of_ranks(*uuids: str, **fields: object) -> Facts:
+    """Ranks whose first GPUs have these UUIDs."""
+    facts = healthy(len(uuids))
+    for rank, first in enumerate(uuids):
+        facts = changed(facts, rank, gpu={**SHARED, "uuid": first, **fields})
+    return facts
+
+
 def test_ranks_with_a_gpu_each_or_with_mps_take_no_turns() -> None:
-    own = healthy(2)
-    for rank in range(2):
-        own = changed(own, rank, gpu={**SHARED, "uuid": str(rank)})
-    mps = [changed(healthy(), gpu={**SHARED, "mps": known}) for known in (True, None)]
-    for facts in (own, *mps, changed(healthy(), gpu={**SHARED, "devices": 4})):
+    for facts in (
+        gpus_of_ranks("a", "b"),
+        gpus_of_ranks("a", "a", mps=True),
+        gpus_of_ranks("a", "a", mps=None),
+        gpus_of_ranks("a", "a", devices=2),
+        gpus_of_ranks("a", "a", "c", "c", devices=2),
+        gpus_of_ranks("", ""),
+    ):
         assert [f for f in examine(facts) if "take turns" in f.text] == []
+
+
+def test_only_ranks_that_share_take_turns() -> None:
+    found = [f.text for f in examine(gpus_of_ranks("a", "b", "a")) if "take turns" in f.text]
+    assert len(found) == 1
+    assert found[0].startswith("ranks 0, 2 share 1 GPU ")
 
 
 def test_what_the_error_says_is_the_only_remedy() -> None:

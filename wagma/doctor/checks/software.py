@@ -202,17 +202,23 @@ def _instances(ranks: list[RankFacts]) -> Iterator[Finding]:
 
 
 def _turns(ranks: list[RankFacts]) -> Iterator[Finding]:
-    """Report ranks of a node that share GPUs without MPS."""
-    users = [rank for rank in ranks if rank.gpu.device]
-    seen = max((rank.gpu.devices or 0 for rank in users), default=0)
-    gpus = len({rank.gpu.uuid for rank in users}) if seen == 1 else seen
-    if len(users) > gpus and any(rank.gpu.mps is False for rank in users):
-        shared = f"{gpus} GPU{'' if gpus == 1 else 's'}"
-        yield note(
-            "GPU",
-            f"{which_ranks(users)} share {shared} and take turns there, of 0.5 ms or more",
-            "start a rank for each GPU, or NVIDIA's MPS before the job: nvidia-cuda-mps-control -d",
-        )
+    """Report ranks of a node that share GPUs without MPS.
+
+    Ranks that see the same GPUs share them; those that see several are taken to spread over them.
+    """
+    sharing: dict[tuple[str, int], list[RankFacts]] = {}
+    for rank in ranks:
+        if rank.gpu.uuid and rank.gpu.devices:
+            sharing.setdefault((rank.gpu.uuid, rank.gpu.devices), []).append(rank)
+    for (_, gpus), users in sharing.items():
+        if len(users) > gpus and any(rank.gpu.mps is False for rank in users):
+            shared = f"{gpus} GPU{'' if gpus == 1 else 's'}"
+            yield note(
+                "GPU",
+                f"{which_ranks(users)} share {shared} and take turns there, of 0.5 ms or more",
+                "start a rank for each GPU, or NVIDIA's MPS before the job: "
+                "nvidia-cuda-mps-control -d",
+            )
 
 
 def _describe(rank: RankFacts) -> str:
