@@ -24,8 +24,30 @@ wheels=${WHEELS-build/wheels}
 simulated=${SIMULATED-}
 limit=470 # seconds for everything
 mkdir -p "$logs"
-rm -rf "${logs:?}"/*
 summary=$logs/summary
+rm -rf "$summary" "$logs"/{*.log,benchmark*.json,ranks.*.tmp}
+mps= # folder of the MPS daemon, while it runs
+
+# Nothing that this has begun goes on without it.
+stop() {
+    local status=$? begun
+    trap - EXIT
+    begun=$(jobs -p)
+    # shellcheck disable=SC2086,SC2046
+    [ -z "$begun" ] || kill $begun $(pgrep -P "${begun//$'\n'/,}") 2>/dev/null # timeout ends its part
+    [ -z "$mps" ] || end_mps
+    exit $status
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+end_mps() {
+    timeout 10 nvidia-cuda-mps-control >>"$logs/mps.log" 2>&1 <<<quit
+    rm -rf "$mps"
+    mps=
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
 
 # A part may run in the background.
 part() { # NAME SECONDS COMMAND...
@@ -37,7 +59,8 @@ part() { # NAME SECONDS COMMAND...
         return 1
     fi
     echo "== $name: $*"
-    timeout -k 5 "$seconds" "$@" >"$logs/$name.log" 2>&1
+    timeout -k 5 "$seconds" "$@" >"$logs/$name.log" 2>&1 &
+    wait $! # a trap may interrupt it
     report "$name" $? $((SECONDS - began))
 }
 
@@ -92,7 +115,10 @@ else
     part compile-python 200 "$python" -m pip install -q --no-index --no-deps --no-build-isolation \
         -e . && package=1
 fi
-wait $! || end
+if ! wait $!; then
+    report compiled 1 0
+    end
+fi
 
 if [ -n "$simulated" ]; then
     echo "GPUs are simulated: figures mean nothing" >"$logs/gpus.log"
@@ -141,7 +167,8 @@ sanitizer() {
     local began=$SECONDS
     # Its children are killed, and errors of calls are what it tests.
     timeout -k 5 120 compute-sanitizer --error-exitcode 9 --target-processes application-only \
-        --report-api-errors no build/c/test_cuda_device >"$logs/sanitizer.log" 2>&1
+        --report-api-errors no build/c/test_cuda_device >"$logs/sanitizer.log" 2>&1 &
+    wait $!
     local status=$?
     if grep -q "Device not supported" "$logs/sanitizer.log"; then
         skip sanitizer "compute-sanitizer does not support the GPU of this machine"
@@ -158,6 +185,7 @@ collectives() {
 }
 
 c_tests &
+[ -z "$simulated" ] || wait # a simulated GPU needs a core to itself
 if [ -z "$package" ] || ! has pytest; then
     skip python "$python has no package, or no pytest"
 else
@@ -188,12 +216,15 @@ benchmark=("$python" -m wagma.benchmarks.gpu "${small[@]}" --json)
 if ! grep -qs "^# MPS: off" "$logs/benchmark.log" || ! command -v nvidia-cuda-mps-control >/dev/null; then
     skip benchmark-mps "there is no MPS (nvidia-cuda-mps-control), or it is on already"
 else
-    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
-    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
-    timeout 10 nvidia-cuda-mps-control -d >"$logs/mps.log" 2>&1
-    part benchmark-mps 60 "${benchmark[@]}" "$logs/benchmark-mps.json"
-    timeout 10 nvidia-cuda-mps-control >>"$logs/mps.log" 2>&1 <<<quit
-    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+    mps=$(mktemp -d)
+    export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
+    if timeout 10 nvidia-cuda-mps-control -d >"$logs/mps.log" 2>&1; then
+        part benchmark-mps 60 "${benchmark[@]}" "$logs/benchmark-mps.json"
+        grep -q "^# MPS: on" "$logs/benchmark-mps.log" || report mps 1 0
+    else
+        skip benchmark-mps "its daemon does not start: $(tail -n 1 "$logs/mps.log")"
+    fi
+    end_mps
 fi
 for buffer in torch-cuda cupy; do
     if [ -z "$mpiexec" ]; then
