@@ -15,7 +15,8 @@ int call_pause(wagma_handle *h, uint64_t wake, const struct call_wait *wait, voi
 enum { NAP_SHARE = 4 };
 
 /* When the next pause ends at the latest; 0: no limit. A rank with a core of its own naps for a
- * share of the time that it has waited: so it finds soon that a short wait is over. */
+ * share of the time that it has waited: so it finds soon that a short wait is over. Naps that
+ * would be too short to sleep give the core away (wait.c), in the first quarter of a ms. */
 static uint64_t wake_of(const wagma_handle *h, const struct call_wait *wait) {
     const wait_state *w = handle_wait(h);
     const uint64_t until = h->call.until;

@@ -189,7 +189,7 @@ template <class E> static __device__ void weighted_sum(const reduce_pass &pass) 
         sum_at<E, 1, false>(pass, i < head ? i : i + packs * N);
 }
 
-/* So many blocks at once keep the memory of newer GPUs busy; older ones hold no five. */
+/* Five blocks at once keep the memory busy. A multiprocessor of 7.5 holds only four. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define BOUNDS __launch_bounds__(REDUCE_BLOCK_THREADS, 5)
 #else
