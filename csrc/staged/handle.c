@@ -138,7 +138,8 @@ void staged_free(wagma_handle *h) {
 static void destroy(wagma_handle *h) {
     struct staged *s = h->staged;
     if (s->delivered) { /* before, nothing is queued */
-        if (staged_follow(s) != WAGMA_OK) /* the caller's work may still read results */
+        /* The caller's work may still read results. */
+        if (staged_follow(s) != WAGMA_OK)
             (void)s->device->calls->synchronise(s->device, s->caller);
         staged_drain(s);
     }

@@ -96,7 +96,8 @@ int device_end(wagma_handle *h) {
 void device_drain(const wagma_handle *h) {
     const struct device_executor *d = device_of(h);
     if (d->done) { /* made last; before, nothing is queued */
-        if (device_follow(h) != WAGMA_OK) /* the caller's work may still read results */
+        /* The caller's work may still read results. */
+        if (device_follow(h) != WAGMA_OK)
             (void)d->device->calls->synchronise(d->device, d->caller);
         (void)d->device->calls->synchronise(d->device, d->stream);
     }
