@@ -263,8 +263,9 @@ static void test_computes_x(void) {
         pthread_join(thread, NULL);
     }
     wagma_get_stats(h, &stats);
-    EXPECT(grace_quantile(&avoiding_of(h)->grace.computes, 0.1) >= 19000000, "computes %d us",
-           (int)(grace_quantile(&avoiding_of(h)->grace.computes, 0.1) / 1000));
+    /* Of a call that loses its core at once the wait begins late, and is short. */
+    const double computes = grace_quantile(&avoiding_of(h)->grace.computes, 0.5);
+    EXPECT(computes >= 19e6, "computes %.0f us", computes / 1e3);
     EXPECT(stats.waited < 0.02, "waited %g s", stats.waited);
     stage_close(&s);
     CHECK(expectations_failed() == 0, "see above");
