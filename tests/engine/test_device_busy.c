@@ -263,7 +263,7 @@ static void test_computes_x(void) {
         pthread_join(thread, NULL);
     }
     wagma_get_stats(h, &stats);
-    /* Of a call that loses its core at once the wait begins late, and is short. */
+    /* A call that loses its core as it begins waits later for x, and so for less. */
     const double computes = grace_quantile(&avoiding_of(h)->grace.computes, 0.5);
     EXPECT(computes >= 19e6, "computes %.0f us", computes / 1e3);
     EXPECT(stats.waited < 0.02, "waited %g s", stats.waited);
