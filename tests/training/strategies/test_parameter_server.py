@@ -187,14 +187,15 @@ def test_not_finite() -> None:
     """It is skipped, or it is an error on its rank; the server goes on if it can."""
     with training("k-batch-async", on_nonfinite="skip") as (opt, model):
         for step in itertools.count():
-            if opt.version >= 10:
+            # A learner that lost its core may find version 10 after its first step.
+            if opt.version >= 10 and (step > 1 or RANK == SIZE - 1):
                 break
             opt.zero_grad()
             (loss_of(model, batch(step, RANK)) * (float("nan") if step == 1 else 1.0)).backward()
             opt.step()
         opt.synchronize()
         assert values(model).isfinite().all()
-        assert opt.stats()["nonfinite"] == 1 or RANK == SIZE - 1
+        assert opt.stats()["nonfinite"] == (RANK < SIZE - 1)
     others = pytest.raises(FloatingPointError if RANK == 0 else PeerError)
     with others as caught, training(k=SIZE - 1) as (opt, model):
         while opt.version < 10:
