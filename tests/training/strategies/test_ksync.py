@@ -62,12 +62,15 @@ def test_an_update_is_the_mean_of_those_that_were_there(transport: Any) -> None:
     with run.opt as opt:
         while opt.version < 12:
             if RANK == SIZE - 1:
+                if steps == 0:
+                    COMM.recv(source=0)  # the others are further
                 run.wait_until_started()
-                time.sleep(0.02)
             run.backward()
             before = len(run.updates)
             opt.step()
             steps += 1
+            if RANK == 0 and steps == 3:
+                COMM.send(None, SIZE - 1)
             assert opt.outcome is not None
             contributors = opt.outcome.contributors
             assert len(contributors) >= SIZE - 1
@@ -204,14 +207,14 @@ def test_a_pending_gradient_is_in_the_checkpoint() -> None:
 @several
 @pytest.mark.parametrize("k", [1, 2])
 def test_staleness_is_that_of_theory(k: int) -> None:
-    if k >= SIZE or SIZE > 4:
-        pytest.skip("for 2 to 4 ranks")
     """P / k - 1, where k is the number of gradients that an update takes in the mean.
 
     It may take more than it waits for. What the ranks compute when the training ends is taken by
     none, and no gradient is computed at a model that a rank passes: a call may return the updates
     after the one that took its gradient.
     """
+    if k >= SIZE or SIZE > 4:
+        pytest.skip("for 2 to 4 ranks")
     versions = 100
     run = Recorded(wagma.KAsync(COMM, k))
     random.seed(RANK)
@@ -226,8 +229,8 @@ def test_staleness_is_that_of_theory(k: int) -> None:
                 assert opt.outcome is not None
                 taken, end = taken + 1, opt.version
                 passed += len(opt.outcome.results) - 1
-        assert taken > 0
-        assert opt.stats()["staleness_mean"] == pytest.approx((end - passed) / taken - 1)
+        if taken:
+            assert opt.stats()["staleness_mean"] == pytest.approx((end - passed) / taken - 1)
         mean = COMM.allreduce(taken * opt.stats()["staleness_mean"]) / COMM.allreduce(taken)
     # The last call of a rank may have made more versions than there should be.
     parts = np.array(max(COMM.allgather(run.updates), key=len)) > 0

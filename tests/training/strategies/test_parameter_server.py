@@ -106,17 +106,32 @@ def test_every_method_ends_with_one_model(method: str) -> None:
     [("k-async", 1), pytest.param("k-async", 2, marks=pytest.mark.long), ("k-batch-async", 2)],
 )
 def test_staleness_is_that_of_theory(method: str, k: int) -> None:
+    """P / k - 1, or (P - 1) / k of a batch, but for what learners compute as the training ends.
+
+    A gradient is as old as the versions that its learner passes in the step, without the one that
+    it is part of ("k-async") or that it completes ("k-batch-async"): at any speed of the learners.
+    """
     learners, draws = SIZE - 1, np.random.default_rng(RANK)
+    passed = latest = 0
     with training(method, k=k, momentum=0.0) as (opt, model):
         while opt.version < 300:
             opt.zero_grad()
             loss_of(model, batch(0, RANK)).backward()
             time.sleep(draws.exponential(0.01))
+            born, dropped = opt.version, opt.stats()["dropped"]
             opt.step()
+            if learners > RANK and opt.stats()["dropped"] == dropped:
+                latest = opt.version - born
+                passed += latest
         opt.synchronize()
-        measured = COMM.bcast(opt.stats()["staleness_mean"], SIZE - 1)
-    theory = learners / k - 1 if method == "k-async" else (learners - 1) / k
-    assert measured == pytest.approx(theory, rel=0.15)
+        versions = opt.version - 1
+        server = COMM.bcast(opt.stats(), SIZE - 1)
+    own = versions * (k if method == "k-async" else 1)
+    expected = COMM.allreduce(passed) - own
+    # A learner does not hear whether its latest gradient completes a batch that others complete.
+    unsure = server["dropped"] * max(COMM.allgather(latest)) * (method == "k-batch-async")
+    measured = server["staleness_mean"] * k * versions
+    assert expected - unsure - 1e-6 <= measured <= expected + 1e-6
 
 
 @pytest.mark.mpi(min_size=3)
@@ -130,10 +145,11 @@ def test_cancelled_work_ends_soon() -> None:
             if RANK == 0:
                 for parameter in model.parameters():
                     parameter.grad = torch.full_like(parameter, 1e6)
-                until = time.monotonic() + 5
-                while not opt.should_stop() and time.monotonic() < until:
+                until = time.monotonic() + 60
+                while not opt.should_stop():
+                    assert time.monotonic() < until
                     time.sleep(0.001)
-                stopped += opt.should_stop()
+                stopped += 1
             else:
                 time.sleep(0.01)
             opt.step()
@@ -214,7 +230,7 @@ def test_not_finite() -> None:
 def test_goes_on_without_a_learner(method: str, transport: Any) -> None:
     try:
         with training(method, k=1, transport=transport) as (opt, model):
-            while opt.version < 40:
+            while opt.version < 40 or RANK == 0:  # which may find the others at the end
                 opt.zero_grad()
                 loss_of(model, batch(0, RANK)).backward()
                 if RANK == 0 and opt.version > 3:
