@@ -1,19 +1,22 @@
-"""Cannikin on real ranks, whose speeds are emulated."""
+"""Cannikin on real ranks, whose speeds are those of a clock that the tests move."""
 
 import copy
 import math
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from dropping import Clock
 from mpi4py import MPI
 from refusals import error_everywhere
 from tiny import on_all_ranks, values
 
 import wagma
 from wagma.collectives import MismatchError
+from wagma.training import buckets
+from wagma.training import clock as device_clock
+from wagma.training.strategies.measurements import StepClock
 
 pytestmark = pytest.mark.mpi
 
@@ -21,6 +24,22 @@ COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 several = pytest.mark.skipif(SIZE == 1, reason="one rank has all")
 SAMPLES = torch.randn(4096, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps take the time that `train` adds, and all wait for the slowest in an average."""
+    for module in (device_clock, buckets):
+        monkeypatch.setattr(module, "time", CLOCK)
+    end = StepClock.end
+
+    def end_together(*args: Any, **options: Any) -> None:
+        CLOCK.now = COMM.allreduce(CLOCK.now, MPI.MAX)
+        end(*args, **options)
+
+    monkeypatch.setattr(StepClock, "end", end_together)
 
 
 def build(layers: int = 3) -> torch.nn.Module:
@@ -52,12 +71,12 @@ def train(
     steps: int,
     times: tuple[float, float] = (0.0, 0.0),
 ) -> None:
-    """Steps of a rank that sleeps so long in each: a constant, and for each sample."""
+    """Steps of a rank that take so many seconds each: a constant, and for each sample."""
     for _ in range(steps):
         opt.zero_grad()
         assert opt.plan is not None
         samples = own(opt.plan.batches, opt.version)
-        time.sleep(times[0] + times[1] * len(samples))
+        CLOCK.now += times[0] + times[1] * len(samples)
         if len(samples):
             loss_of(model, samples).backward()
         opt.step()
@@ -125,12 +144,12 @@ def test_a_slow_rank_gets_less_and_one_that_becomes_slow_too() -> None:
         seconds = [plan.measured for plan in plans if plan.measured]
         assert len(seconds) == 4
         assert plans[0].batches == (20,) * SIZE
-        for plan in plans[1:]:  # a machine that is busy disturbs the times
+        for plan in plans[1:]:
             assert 0 < plan.batches[0] < 15
-        slept = [0.01 + 0.002 * s * b for s, b in zip(speeds, plans[3].batches, strict=True)]
-        assert max(slept) < 0.01 + 0.002 * speeds[0] * 20, "slower than the even split"
-        assert plans[3].predicted > 0.8 * max(slept)
-        assert plans[3].measured >= max(slept)
+        took = [0.01 + 0.002 * s * b for s, b in zip(speeds, plans[3].batches, strict=True)]
+        assert max(took) < 0.01 + 0.002 * speeds[0] * 20, "slower than the even split"
+        assert plans[3].predicted == pytest.approx(max(took), rel=1e-3)
+        assert plans[3].measured == pytest.approx(max(took))
         assert opt.stats()["prediction_error"] == pytest.approx(
             plans[3].predicted / plans[3].measured - 1
         )
