@@ -1,9 +1,14 @@
 """Waits for a rank that does not come: they end soon, and say for whom they were."""
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from mpi4py import MPI
 
 from wagma.collectives import Request
+from wagma.collectives.rendezvous.patience import Patience
 
 
 def soon(comm: MPI.Intracomm) -> float:
@@ -25,3 +30,17 @@ def overdue(request: Request, seconds: float) -> str:
             request.wait(seconds)
         if "(phase device)" not in str(caught.value):
             return str(caught.value)
+
+
+@pytest.fixture
+def patient_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ranks wait for each other as long as it takes while they make a collective.
+
+    The timeout is then that of its calls alone: no machine is too busy for its creation.
+    """
+    of = Patience.of
+
+    def patient(options: Mapping[str, Any]) -> Patience:
+        return of(options)._replace(timeout=math.inf)
+
+    monkeypatch.setattr(Patience, "of", patient)

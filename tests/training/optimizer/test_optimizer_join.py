@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stalls import soon
+from stalls import patient_creation, soon  # noqa: F401 (a fixture)
 from tiny import (
     ALGORITHMS,
     COMM,
@@ -249,6 +249,7 @@ def test_local_steps_that_differ_in_number_are_noticed(period: int | None, kind:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("patient_creation")
 def test_a_stall_names_it() -> None:
     model = build_model()
     inner = OPTIMIZERS["SGD"](model.parameters())

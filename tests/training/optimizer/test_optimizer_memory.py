@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 from mapped import segments
-from stalls import soon
+from stalls import patient_creation, soon  # noqa: F401 (a fixture)
 from tiny import ALGORITHMS, COMM, RANK, SIZE
 
 import wagma
@@ -130,6 +130,7 @@ def test_after_its_training_it_has_memory_of_its_own(name: str, end: str) -> Non
     COMM.Barrier()
 
 
+@pytest.mark.usefixtures("patient_creation")
 @pytest.mark.parametrize("wait_avoiding", [True, False])
 def test_a_step_that_fails_leaves_the_own_model(wait_avoiding: bool) -> None:
     model = parameters()

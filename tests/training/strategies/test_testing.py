@@ -9,6 +9,7 @@ import pytest
 import torch
 from documents import DOCS, blocks
 from mpi4py import MPI
+from stalls import patient_creation  # noqa: F401 (a fixture)
 from torch.optim import Optimizer
 
 import wagma
@@ -232,10 +233,11 @@ def test_what_one_rank_cannot_make_is_told_to_all(
 
 @pytest.mark.long
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("patient_creation")
 def test_a_rank_that_does_not_come_is_waited_for_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(places, "TIMEOUT_S", 3.0)  # making has no longer
+    monkeypatch.setattr(places, "TIMEOUT_S", 3.0)
     # The rank whose time is over first ends the other's wait.
     said = r"^check 'join' failed on ranks? 0[-, 0-9]*: (Stall|Peer)Error"
     with pytest.raises(AssertionError, match=said):
