@@ -8,7 +8,7 @@ import torch
 from wagma_model import Arrival, Vector, check_record, group, replay
 
 import wagma
-from wagma.collectives import topology
+from wagma.collectives import PartialAllreduce, topology
 
 SHAPES = ((3, 5), (7,), ())
 STEPS = 200
@@ -32,6 +32,25 @@ def pause(rank: int, version: int) -> float:
     return 0.004 if rank in slow else 0.0002 * ((rank + version) % 3)
 
 
+def comes_last(rank: int, size: int, group_size: int, version: int) -> bool:
+    """Whether the rank waits for its group, so that some are late at any speed of the cores.
+
+    It is one rank at every other version, at none that synchronises.
+    """
+    last = version % 2 == 0 and rank == version // 2 % size
+    return last and len(topology.group_of(rank, size, group_size, version)) > 1
+
+
+def wait_until_late(optimizer: wagma.DistributedOptimizer) -> None:
+    """Wait until the version has been averaged without this rank."""
+    collective = optimizer.algorithm.collective
+    assert isinstance(collective, PartialAllreduce)
+    begin = time.monotonic()
+    while not collective.pinned():
+        assert time.monotonic() - begin < 60
+        time.sleep(0.0005)
+
+
 def train(comm: Any, rank: int, group_size: int, grace: float | str) -> Recorded:
     """This rank's part."""
     tensors = [
@@ -51,6 +70,8 @@ def train(comm: Any, rank: int, group_size: int, grace: float | str) -> Recorded
                 tensor.grad = part.reshape(tensor.shape).clone()
                 offset += tensor.numel()
             time.sleep(pause(rank, version))
+            if comes_last(rank, algorithm.size, group_size, version):
+                wait_until_late(optimizer)
             optimizer.step()
             outcome = optimizer.outcome
             assert outcome is not None
