@@ -220,7 +220,7 @@ def test_a_rank_that_fails_is_named_to_the_others(make: Callable[..., Algorithm]
         pytest.raises(expected) as caught,
         wagma.DistributedOptimizer(inner, make(COMM)) as optimizer,
     ):
-        while optimizer.version < 100:
+        while optimizer.version < 400:  # twice as far as others get without rank 1, and more
             step_with_closure(model, optimizer, batch(optimizer.version, COMM.rank))
             if optimizer.version >= 3 and COMM.rank == 1:  # it may have jumped
                 raise LocalError

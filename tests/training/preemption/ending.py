@@ -131,6 +131,7 @@ def train(
     when: int,
     delays: Delays | None = None,
     step: Callable[[wagma.DistributedOptimizer], object] | None = None,
+    limit: float = LIMIT,
 ) -> int:
     """Make steps until all stop; rank `asker` asks before version `when`, or the next it has.
 
@@ -138,7 +139,7 @@ def train(
         The version at which it has asked; on the others that of their end.
     """
     asked = -1
-    while not opt.stopping and opt.version < LIMIT:
+    while not opt.stopping and opt.version < limit:
         if asker == RANK and asked < 0 and opt.version >= when:
             opt.request_stop()
             asked = opt.version

@@ -1,5 +1,6 @@
 """A stop beside what else happens in a training: weights, overflows, `join`, closures, servers."""
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -184,11 +185,12 @@ def test_parameter_server(method: Any, servers: int) -> None:
         with new_optimizer(wagma.ParameterServerSGD(COMM, method, k=k, servers=servers)) as opt:
             if asker == RANK and learners <= RANK:  # it is in its step until the others stop
                 opt.request_stop()
-            train(opt, asker if asker < learners else SIZE, WHEN, delays)
+            # Learners do not wait for one that is late: there is no version by which all stop.
+            train(opt, asker if asker < learners else SIZE, WHEN, delays, limit=math.inf)
             end = (opt.stopping, opt.version)
             opt.synchronize()
             ends = COMM.allgather(end)
-            assert all(stopping and version < LIMIT for stopping, version in ends)
+            assert all(stopping for stopping, _ in ends)
             if method != "k-batch-async":  # whose gradients are sent before anybody is asked
                 assert len(set(ends)) == 1
             assert len(set(on_all_ranks(*values(opt)))) == 1
