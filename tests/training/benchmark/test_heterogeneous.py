@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -64,8 +64,9 @@ def test_the_total_batch_is_chosen(tmp_path: Path) -> None:
 
 def test_finished_epochs_are_kept_after_ctrl_c(tmp_path: Path) -> None:
     options = ("--cluster", "A", "--epochs", "100", "--steps", "4", "--step-time", "40ms")
+    options = (*options, "--methods", "cannikin", "--out", "out", "--progress", "always")
     process = subprocess.Popen(
-        wagma(3, "bench", "heterogeneous", *options, "--methods", "cannikin", "--out", "out"),
+        wagma(3, "bench", "heterogeneous", *options),
         cwd=tmp_path,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
@@ -75,9 +76,10 @@ def test_finished_epochs_are_kept_after_ctrl_c(tmp_path: Path) -> None:
     )
     try:
         assert process.stderr is not None
-        while not process.stderr.readline().startswith("cluster A"):
-            assert process.poll() is None
-        time.sleep(2.0)
+        told = ""
+        while not re.search(r"\D([89]|\d\d+)/400", told):  # steps, four of them an epoch
+            assert (more := process.stderr.read(1)), told
+            told += more
         os.kill(one_rank(process.pid), signal.SIGINT)
         output, errors = process.communicate(timeout=LIVENESS_S)
     finally:

@@ -144,7 +144,7 @@ def test_finished_trainings_are_kept_after_ctrl_c(tmp_path: Path, ranks: int) ->
     file = tmp_path / "result.json"
     _, errors = interrupted(
         *(tmp_path, ranks, "LocalSGD(10): ", "--json", str(file), "--algorithms", names),
-        *("--steps", "100"),
+        *("--steps", "400"),  # the second training takes 8 s
     )
     assert "interrupted: what is above is not all that was asked for" in errors
     document = json.loads(file.read_text())

@@ -47,7 +47,7 @@ def test_a_server_waits_while_its_learner_computes(runs: Runs) -> None:
     (run,) = runs["served"][0]["runs"]
     learner, server = run["waited_seconds_per_rank"]
     assert server > 10 * 0.015
-    assert 0 < learner < server
+    assert 0 < learner < run["wall_seconds"] - 10 * 0.015
     assert run["ideal_throughput"] is None
 
 

@@ -73,10 +73,12 @@ def test_ranks_that_do_not_compute_every_version(comm: MPI.Intracomm, name: str)
     trained = train(comm, SETTINGS, compared, 1, task, imbalance, done.append, lambda: False)
     assert trained is not None
     assert trained.snapshot_versions == list(range(1, STEPS + 1))
+    computed = [record["micro_batches"] for record in trained.records]
+    assert sum(computed) > 0  # of a rank that is always late none may be
+    if name.startswith("k-"):
+        assert computed[-1] == 0, "it serves"
     for record in trained.records:
         seconds = record["snapshot_seconds"]
         assert seconds == sorted(seconds)
         assert len(seconds) == STEPS
         assert seconds[0] < record["end_seconds"]
-        serves = name.startswith("k-") and record["rank"] == comm.size - 1
-        assert (record["micro_batches"] == 0) == serves
