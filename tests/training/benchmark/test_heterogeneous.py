@@ -78,7 +78,8 @@ def test_finished_epochs_are_kept_after_ctrl_c(tmp_path: Path) -> None:
         assert process.stderr is not None
         told = ""
         while not re.search(r"\D([89]|\d\d+)/400", told):  # steps, four of them an epoch
-            assert (more := process.stderr.read(1)), told
+            more = process.stderr.read(1)
+            assert more, told
             told += more
         os.kill(one_rank(process.pid), signal.SIGINT)
         output, errors = process.communicate(timeout=LIVENESS_S)
