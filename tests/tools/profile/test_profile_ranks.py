@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from torch.futures import Future
 import wagma
 from wagma.benchmarks.training.ddp import wrapped
 from wagma.profile import TrainingProfile, load
+from wagma.profile.contents import PARTS
 from wagma.training import watching
 
 pytestmark = pytest.mark.mpi
 
 SLOW = 1
 SLEEP_S = 0.02
-STEPS = 15
+STEPS = 25  # a busy machine may spoil some of them
 WARMUP = 3
 Sleep = Callable[[str], None]
 
@@ -136,6 +138,15 @@ def recorded(path: Path, training: Callable[[wagma.Profile], None]) -> TrainingP
     return load(path)
 
 
+def undisturbed(profile: TrainingProfile) -> TrainingProfile:
+    """Leave out the steps in which a busy machine has stopped a rank."""
+    own = profile.own
+    calm = (own < np.median(own, axis=1, keepdims=True) + SLEEP_S).all(axis=0)
+    times = {part: getattr(profile, part)[:, calm] for part in PARTS}
+    passes = profile.micro_batches
+    return replace(profile, **times, micro_batches=None if passes is None else passes[:, calm])
+
+
 def nowhere(place: str) -> None:
     """Do not sleep."""
 
@@ -155,6 +166,7 @@ def test_slow_rank_and_cause_are_named(path: Path, method: str) -> None:
             profile = recorded(path, train)
             assert (profile.ranks, profile.steps) == (SIZE, STEPS - WARMUP)
             assert profile.method == (None if method == "mpi4py" else method)
+            profile = undisturbed(profile)
             found = profile.diagnosis()
             assert (found.slow_rank, found.cause) == (SLOW, cause), profile.table()
             assert SLEEP_S / 2 < found.seconds < 3 * SLEEP_S, profile.table()
@@ -185,7 +197,7 @@ def test_own_allreduces_of_gradients_are_seen(path: Path, named: bool) -> None:
             time.sleep(SLEEP_S)
 
     profile = recorded(path, partial(train_torch_and_mpi4py, sleep, named))
-    diagnosis = profile.diagnosis()
+    diagnosis = undisturbed(profile).diagnosis()
     assert (diagnosis.slow_rank, diagnosis.cause) == (SLOW, "compute"), profile.table()
     waits = np.median(profile.wait, axis=1)  # a busy machine delays some steps
     assert waits[0] > SLEEP_S / 2 > waits[SLOW], profile.table()
@@ -211,7 +223,8 @@ def test_clipped_and_accumulated_steps(path: Path) -> None:
                 opt.clip_grad_norm_(1.0)
                 opt.step()
     found = load(path)
-    assert (found.diagnosis().slow_rank, found.diagnosis().cause) == (SLOW, "compute")
+    diagnosis = undisturbed(found).diagnosis()
+    assert (diagnosis.slow_rank, diagnosis.cause) == (SLOW, "compute"), found.table()
     assert found.micro_batches is not None
     least = found.micro_batches.min(axis=1)  # a busy machine delays some steps
     assert least.shape == (SIZE, 3)

@@ -19,7 +19,7 @@ from wagma.trace.summary import summarize
 
 pytestmark = pytest.mark.mpi
 
-PAUSE = 0.5  # of the late rank; the others come far sooner
+PAUSE = 0.5  # of the late rank, when the others are about to call
 VERSIONS, LATE_AT = 6, 3
 
 
@@ -54,7 +54,12 @@ def train(comm: MPI.Intracomm, late: int, **options: Any) -> None:
         while coll.version < VERSIONS:
             if late >= 0 and coll.version == LATE_AT:
                 comm.Barrier()
-                time.sleep(PAUSE * (comm.rank == late))
+                if comm.rank != late:
+                    comm.send(None, late)
+                else:
+                    for other in range(comm.size - 1):
+                        comm.recv(source=other + (other >= late))
+                    time.sleep(PAUSE)
             coll.allreduce(x)
 
 
