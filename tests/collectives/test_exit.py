@@ -1,5 +1,6 @@
 """Leaving a program: with and without close, by an exception, by signals, and through a fork."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -42,23 +43,24 @@ def fork_pair(child, **options):
 def run(script: str, expected: int = 0, first: str = "") -> subprocess.CompletedProcess[str]:
     """Runs a script to its end; it must leave nothing in /dev/shm and say nothing on stderr, but
     for the last events of a handle that broke."""
-    before = leftovers()
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-P", "-W", "error", "-c", first + PRELUDE + textwrap.dedent(script)],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
-        check=False,
-    )
+    ) as process:
+        try:
+            said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    done = subprocess.CompletedProcess(process.args, process.returncode, *said)
     assert done.returncode == expected, done.stderr
     if expected == 0:
         assert not done.stderr or done.stderr.startswith("rank 0 broke: rank 1 "), done.stderr
-    assert leftovers() == before
+    names = (path.name for path in Path("/dev/shm").iterdir())
+    left = [name for name in names if re.match(rf"wagma.*-{process.pid}\b", name)]
+    assert not left
     return done
-
-
-def leftovers() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("wagma")}
 
 
 @pytest.mark.parametrize("quorum", [0, 1])

@@ -290,7 +290,8 @@ def test_a_thread_that_sleeps_wakes_up_as_often_as_it_says(
         comm, x_of(0), transport="mpi", progress=f"sleep:{micros}", stall_warning=None
     ) as coll:
         coll.allreduce(x_of(0))
-        time.sleep(0.1)  # it looks more often shortly after a version
+        comm.Barrier()  # it looks more often while something is on its way to another rank
+        time.sleep(0.1)  # and shortly after a version
         began, before = time.monotonic(), coll.stats().wakeups
         time.sleep(0.3)
         wakeups, seconds = coll.stats().wakeups - before, time.monotonic() - began

@@ -1,5 +1,6 @@
 """A rank that is not in a call does nothing: no threads, no CPU time, whatever the others do."""
 
+import mmap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,23 +21,30 @@ ASLEEP_S = 0.5
 def test_a_rank_between_its_calls(count: int) -> None:
     """The other goes on meanwhile: it is given no help, and needs none."""
 
-    def body(rank: int, segment: Segment, tell: Callable[[Any], None]) -> Any:
+    asleep, gone_on = mmap.mmap(-1, 1), mmap.mmap(-1, 1)
+
+    def body(rank: int, segment: Segment, _: Callable[[Any], None]) -> Any:
         before = threads()
         x = np.ones(count, np.float32)
         with Handle(segment, rank, x) as coll:
             created = threads()
-            for _ in range(20):
+            for _call in range(20):
                 coll.allreduce(x)
-            tell("asleep")
             used = time.process_time()
             if rank == 0:
+                asleep[0] = 1
                 time.sleep(ASLEEP_S)
+                while not gone_on[0]:
+                    time.sleep(0.05)
                 return before, created, threads(), time.process_time() - used
+            while not asleep[0]:
+                time.sleep(0.001)
             end = time.monotonic() + ASLEEP_S / 2
             calls = 0
-            while time.monotonic() < end:
+            while calls <= 10 or time.monotonic() < end:
                 coll.allreduce(x)
                 calls += 1
+            gone_on[0] = 1
             return calls
 
     options = {"size": 2, "count": count, "quorum": 1, "grace": 0.0, "window": 10**6}

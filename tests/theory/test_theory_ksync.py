@@ -213,9 +213,9 @@ def test_mean_staleness(k: int, distribution: Distribution) -> None:
 
 def test_many_updates_take_little_time() -> None:
     for method in METHODS:
-        began = time.perf_counter()
+        began = time.process_time()
         simulate(method, EXPONENTIAL, 16, 4, 100_000, generator())
-        assert time.perf_counter() - began < 10
+        assert time.process_time() - began < 10
 
 
 # ---- update times --------------------------------------------------------------------------------

@@ -68,11 +68,11 @@ def test_json_is_one_document_and_samples_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_skew_has_a_line_for_each_time() -> None:
-    options = ("--format", "csv", "--skews", "0,1ms", "--baseline", "none")
+    options = ("--format", "csv", "--skews", "0,20ms", "--baseline", "none")
     done = bench(2, "skew", "-m", "8:8", *FEW, *options)
     assert done.returncode == 0, done.stderr
     table = list(csv.DictReader(line for line in done.stdout.splitlines() if line[0] != "#"))
-    assert [float(line["amplitude_us"]) for line in table] == [0, 1000]
+    assert [float(line["amplitude_us"]) for line in table] == [0, 20_000]
     # Half of the iterations have one of two ranks late, by far more than grace.
     assert float(table[1]["late_percent"]) > 0
 
@@ -147,16 +147,16 @@ def test_more_ranks_than_cores_are_measured_with_a_warning() -> None:
 
 
 def test_a_rank_that_fails_ends_all() -> None:
-    done = bench(2, "allreduce", "-m", "8:8", "--timeout", "200ms", "--arrival", "one-late:2s:1")
+    done = bench(2, "allreduce", "-m", "8:8", "--timeout", "4s", "--arrival", "one-late:60s:1")
     assert done.returncode not in (0, 2, 130)
-    assert "rank 0: StallError: rank 0 has waited 0.2" in done.stderr
+    assert re.search(r"rank 0: StallError: rank 0 .*has waited \d+\.\d s at version", done.stderr)
     assert "Traceback" not in done.stderr
 
 
 # ---- Ctrl-C --------------------------------------------------------------------------------------
 
-# A third of a second for each size; without end.
-LONG = ("allreduce", "-m", "8:1M", "-i", "300", "-x", "0", "--arrival", "ramp:1ms")
+# A second for each size: it is interrupted long before the end.
+LONG = ("allreduce", "-m", "8:1M", "-i", "1000", "-x", "0", "--arrival", "ramp:1ms")
 
 
 @contextmanager
@@ -288,12 +288,14 @@ def test_a_second_ctrl_c_ends_a_rank_inside_a_call() -> None:
         for line in iter(process.stdout.readline, ""):
             if line.startswith("# Size"):
                 break
-        rank = ranks_of(process.pid)[0]
-        time.sleep(0.5)
+        rank = listening(process)[0]
+        time.sleep(3)  # until it is inside a call
         os.kill(rank, signal.SIGINT)
         time.sleep(1)  # sooner it would be the first one's echo
         assert process.poll() is None
-        os.kill(rank, signal.SIGINT)
+        while Path(f"/proc/{rank}").exists():  # a busy rank takes the first two for one
+            os.kill(rank, signal.SIGINT)
+            time.sleep(1)
         _, errors = process.communicate(timeout=LIVENESS_S)
     assert process.returncode == 130, errors
     assert "did not end" not in errors

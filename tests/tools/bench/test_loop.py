@@ -99,11 +99,14 @@ def test_every_result_of_the_synchronous_form_is_noted() -> None:
 
 @pytest.mark.parametrize("out_of_place", [False, True])
 def test_late_contributions_are_noted_as_late(out_of_place: bool) -> None:
-    late_by = 3_000_000
+    late_by = 20_000_000
     options = {"quorum": 1, "grace": 0.0}
     punctual, late = loop(options, [0, late_by], 30, out_of_place=out_of_place)
-    assert late.outcomes["late"].any()
-    assert punctual.outcomes["late"].sum() < late.outcomes["late"].sum()
+    # On a busy machine it may come so late itself that it finds the other one there.
+    after = punctual.ended < late.began
+    assert after.any()
+    assert late.outcomes["late"][after].all()
+    assert not punctual.outcomes["late"][after].any()
     assert (late.began[1:] - late_by >= punctual.ended[:-1]).all(), "arrived before its time"
     for rank, noted in enumerate((punctual, late)):
         assert noted.outcomes["version"].tolist() == list(range(30))
@@ -114,10 +117,12 @@ def test_late_contributions_are_noted_as_late(out_of_place: bool) -> None:
 
 
 def test_several_results_of_a_call_are_counted() -> None:
-    punctual, late = loop({"quorum": 1, "late": 1, "grace": 0.0}, [0, 2_000_000], 12)
+    punctual, late = loop({"quorum": 1, "late": 1, "grace": 0.0}, [0, 20_000_000], 12)
     for noted in (punctual, late):
         assert (noted.outcomes["results"] >= 1).all()
-    assert late.outcomes["late"].any()
+    after = punctual.ended < late.began
+    assert after.any()
+    assert late.outcomes["late"][after].all()
 
 
 def alone(iterations: int, **options: Any) -> tuple[Any, ...]:
@@ -149,31 +154,30 @@ def test_times_are_of_the_common_clock() -> None:
 @pytest.mark.parametrize("where", ["meeting", "call", "loop"])
 def test_ctrl_c(where: str) -> None:
     words = memory(2)
+    iterations = 1 << 26 if where == "loop" else 1
+    times = np.frombuffer(mmap.mmap(-1, 8 * iterations), np.int64)  # of a call as soon as it begins
 
-    def body(rank: int, segment: Segment, tell: Callable[[Any], None]) -> None:
+    def body(rank: int, segment: Segment, _: Callable[[Any], None]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with Handle(segment, rank) as handle:
             if rank == 1:
                 signal.pause()
             meeting = Meeting(words, 0, 2, crowded=True) if where == "meeting" else None
-            iterations = 1 << 26 if where == "loop" else 1
             x = np.zeros(COUNT, np.float32)
-            times = np.zeros(iterations, np.int64)  # nobody looks at them
-            tell("in the loop soon")
             call = native.wagma_call(handle)
             run(meeting, call, x.ctypes.data, np.zeros((1, NBYTES), np.uint8), times, times, times)
 
     size = 1 if where == "loop" else 2  # a rank that never comes
     with ranks.ForkedRanks({"size": size, "count": COUNT}, body) as forked:
-        assert forked.told(0) == "in the loop soon"
-        time.sleep(0.2)
+        while not (any(words[:]) if where == "meeting" else times[0]):  # until it is in the loop
+            time.sleep(0.001)
         forked.signal(0, signal.SIGINT)
         with pytest.raises(AssertionError, match=r"KeyboardInterrupt(.|\n)*_loop\.run"):
             forked.result(0)
 
 
 def test_what_a_call_raises_is_raised() -> None:
-    segment = Segment.create({"size": 2, "count": COUNT, "timeout": 0.05})
+    segment = Segment.create({"size": 2, "count": COUNT, "timeout": 2.7})
     handles = ranks.thread_ranks(2, lambda rank: Handle(segment, rank))
     x = np.zeros(COUNT, np.float32)
     times = np.zeros(3, np.int64)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -119,11 +120,18 @@ def test_a_rank_that_has_come_may_leave_before_it_is_seen() -> None:
         quick.meet()
         quick.leave()
 
+    def send() -> None:
+        while not any(words[:]):  # until it has come
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, come_and_leave)
+    sender = threading.Thread(target=send)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        sender.start()
         slow.meet()
     finally:
+        sender.join()
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(PeerLeftError):
         slow.meet()

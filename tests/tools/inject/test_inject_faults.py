@@ -15,7 +15,8 @@ from wagma import inject
 from wagma.inject import processes
 
 LIVENESS_S = 60.0
-STOPPED_S = 2.7  # this process looks at the stopped one meanwhile
+STOPPED_S = 1.0
+LOOKED_AT_S = 10.0  # stopped so long that this process, itself stopped for a while, still sees it
 
 
 @contextmanager
@@ -72,7 +73,6 @@ def seconds_of(output: str) -> dict[str, float]:
 
 def test_a_rank_is_stopped_with_its_threads_and_continued() -> None:
     with running(RANK, f"stop:1:2:{STOPPED_S}", "1") as process:
-        wait_for_state(process.pid, "T")
         output, _ = process.communicate(timeout=LIVENESS_S)
     seconds = seconds_of(output)
     assert list(seconds) == ["0", "1", "2", "3", "gap"]
@@ -99,7 +99,7 @@ def test_a_rank_is_killed() -> None:
 
 def test_a_stopped_rank_can_be_killed() -> None:
     """What would continue it later finds that it has ended, and ends too."""
-    with running(RANK, f"stop:1:2:{STOPPED_S}", "1") as process:
+    with running(RANK, f"stop:1:2:{LOOKED_AT_S}", "1") as process:
         wait_for_state(process.pid, "T")
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.kill()

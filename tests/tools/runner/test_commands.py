@@ -49,8 +49,8 @@ def test_a_command_says_why_it_failed():
 
 @pytest.mark.long
 def test_a_command_that_takes_long_is_ended_with_what_it_started(logs):
-    slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 2)
-    assert reasons(slow) == ["not done after 2 s"]
+    slow = Command("slow", ["sh", "-c", "sleep 60 & echo $!; wait"], 8)  # 8 s to say its number
+    assert reasons(slow) == ["not done after 8 s"]
     sleeper = int((logs / "slow.log").read_text())
     deadline = time.monotonic() + LONG_S
     while time.monotonic() < deadline and runs(sleeper):
@@ -103,7 +103,8 @@ def test_parts_run_beside_each_other_and_the_last_after_them(
         script = f"cd {tmp_path}; {script}; touch {name}-ended; echo 1 passed"
         return [Command(name, ["sh", "-c", script], LONG_S)]
 
-    last = Command("alone", ["sh", "-c", f"cd {tmp_path}; ls a-ended b-ended; echo 1 passed"], 9)
+    script = f"cd {tmp_path}; ls a-ended b-ended; echo 1 passed"
+    last = Command("alone", ["sh", "-c", script], LONG_S)
     met = {"a": meet("a", "b"), "b": meet("b", "a"), "c": [Command("c", ["true"], LONG_S)]}
     results = run.run_parts(met, [last], 2, ENVIRONMENT)
     reasons = {name: result.reasons for name, result in results.items()}
