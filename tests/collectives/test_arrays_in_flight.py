@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi4py import MPI
-from stalls import soon
+from stalls import patient_creation, soon  # noqa: F401 (a fixture)
 
 from wagma.collectives import GroupAllreduce, HandleError, PartialAllreduce, PeerError, StallError
 
@@ -57,6 +57,7 @@ def test_nobody_writes_to_memory_after_a_dropped_request(
     coll.fail()
 
 
+@pytest.mark.usefixtures("patient_creation")
 def test_an_array_lives_on_after_an_error_over_messages(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         pytest.skip("nobody to wait for")

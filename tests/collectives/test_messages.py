@@ -312,7 +312,8 @@ for _ in $(seq 600); do [ -e "$FOLDER/said-0" ] && [ -e "$FOLDER/said-2" ] && br
 DEATH = """
 folder = os.environ["FOLDER"]
 logging.basicConfig(format="%(message)s", filename=f"{folder}/log-{rank}", force=True)
-coll = PartialAllreduce(comm, x, transport="mpi", timeout=3, stall_warning=None, average=False)
+comm.Barrier()  # their imports may take them seconds more or less
+coll = PartialAllreduce(comm, x, transport="mpi", timeout=5, stall_warning=None, average=False)
 for version in range(3):
     x[:] = rank + version
     coll.allreduce(x)
@@ -352,7 +353,7 @@ def test_a_death_that_mpi_does_not_tell(tmp_path: Path) -> None:
     for text, log in die(tmp_path, "-disable-auto-cleanup", under=shell):
         assert re.match(
             r"StallError 3 rank [02] has waited \d+\.\d s at version 3 \(phase \w+\) for rank 1, "
-            r"which does not answer and has not called yet \(timeout 3 s\)$",
+            r"which does not answer and has not called yet \(timeout 5 s\)$",
             text,
         ), text
         assert "its last events:" in log

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from mpi4py import MPI
 from refusals import error_everywhere
-from stalls import soon
+from stalls import patient_creation, soon  # noqa: F401 (a fixture)
 from teams import teams
 
 from wagma.collectives import (
@@ -214,6 +214,7 @@ def test_a_rank_that_fails(comm: MPI.Intracomm) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("patient_creation")
 def test_a_neighbour_that_does_not_come(comm: MPI.Intracomm) -> None:
     x = np.zeros(3)
     coll = NeighborExchange(comm, x, timeout=soon(comm), name="ring")

@@ -95,7 +95,7 @@ def test_commands_get_their_arguments_and_their_folder_and_give_their_status() -
 def test_a_command_that_hangs_is_ended() -> None:
     with Hosts(1) as hosts:
         with pytest.raises(subprocess.TimeoutExpired) as caught:
-            hosts.run(["sh", "-c", "echo so far; sleep 1000"], on="h1", timeout=1)
+            hosts.run(["sh", "-c", "echo so far; sleep 1000"], on="h1", timeout=8)
         assert caught.value.output == "so far\n"
         net = network(hosts, "h1")
         assert inhabitants(net)

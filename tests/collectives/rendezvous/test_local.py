@@ -8,6 +8,7 @@ import os
 import signal
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from launched import LIVENESS_S, Forked, Launched
@@ -259,11 +260,11 @@ def test_missing_ranks_are_named(missing: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("missing", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_timeout_ends_the_wait_for_a_missing_rank(missing: int) -> None:
     present = tuple(rank for rank in range(3) if rank != missing)
-    script = "together(2); attempt(lambda: PartialAllreduce(None, x, timeout=3))"
+    script = "together(2); attempt(lambda: PartialAllreduce(None, x, timeout=5))"
     with Forked(3, script, ranks=present) as ranks:
         for text in ranks.outputs():
             assert text.startswith("StallError: ")
-            assert f" for rank {missing}, which has not come (timeout 3 s)" in text
+            assert f" for rank {missing}, which has not come (timeout 5 s)" in text
         assert ranks.leftovers() == []
 
 
@@ -272,13 +273,14 @@ def test_a_rank_that_comes_but_goes_no_further_is_named() -> None:
     script = """
         together(3)
         if rank == 1:
-            once(collectives.arrays, "resolve", lambda: time.sleep(8))
-        attempt(lambda: PartialAllreduce(None, x, timeout=3))
+            once(collectives.arrays, "resolve", lambda: together(4))
+        attempt(lambda: PartialAllreduce(None, x, timeout=5))
         """
     with Forked(3, script) as ranks:
         for text in ranks.outputs(0, 2):
             assert text.startswith("StallError: ")
-            assert " for rank 1, which has not come (timeout 3 s)" in text
+            assert " for rank 1, which has not come (timeout 5 s)" in text
+        Path(ranks.folder, "go on").touch()
         assert ranks.outputs(1)[0].startswith("StallError: ")
 
 

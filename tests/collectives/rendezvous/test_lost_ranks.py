@@ -108,7 +108,7 @@ CASES = {
         "LocalSGD", "auto", "opt.load_state_dict(None if rank == 1 else opt.state_dict())", fails=()
     ),
     "closed": trained(
-        "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=3.0, stall_warning=1.0
+        "LocalSGD", "shm", JOIN, closes="opt.close()", timeout=5.0, stall_warning=1.0
     ),
 }
 

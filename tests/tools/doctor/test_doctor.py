@@ -295,10 +295,10 @@ def test_mpi_starts_as_mpi4py_is_configured() -> None:
 
 def test_a_rank_that_does_not_come_is_named() -> None:
     job = str(uuid.uuid4())
-    done = doctor(0, "--timeout", "12s", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
+    done = doctor(0, "--timeout", "20s", RANK="0", WORLD_SIZE="2", WAGMA_JOB=job)
     assert done.returncode == 1, done.stdout
     (found,) = lines(done, "problem", "launch")
-    assert "for rank 1, which has not come (timeout 6 s)" in found
+    assert "for rank 1, which has not come (timeout 10 s)" in found
     assert "unset RANK and WORLD_SIZE" in found
     assert "3 sums over 1 rank" in done.stdout
 
@@ -306,17 +306,17 @@ def test_a_rank_that_does_not_come_is_named() -> None:
 @pytest.mark.long
 def test_what_another_job_left_in_the_environment_is_reported_under_mpiexec() -> None:
     left = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_PORT": "29500", "WAGMA_JOB": str(uuid.uuid4())}
-    done = doctor(1, "--json", "--timeout", "12s", **left)
+    done = doctor(1, "--json", "--timeout", "20s", **left)
     assert done.returncode == 1, done.stderr
     (found,) = (f for f in report(done)["findings"] if f["topic"] == "launch")
     assert found["level"] == "problem"
-    assert "for ranks 1-3, which have not come (timeout 6 s)" in found["text"]
+    assert "for ranks 1-3, which have not come (timeout 10 s)" in found["text"]
 
 
 @pytest.mark.long
 def test_a_rank_that_is_alone_by_mistake_and_does_not_report_says_why() -> None:
     job = str(uuid.uuid4())
-    done = doctor(0, "--timeout", "8s", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
+    done = doctor(0, "--timeout", "16s", RANK="1", WORLD_SIZE="2", WAGMA_JOB=job)
     assert (done.returncode, done.stdout) == (1, "")
     assert "rank 1: " in done.stderr
     assert "rank 0" in done.stderr
@@ -339,7 +339,7 @@ def test_an_mpi_that_hangs_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "mpi4py/__init__.py").write_text("def rc(**_): pass\n")
     (tmp_path / "mpi4py/MPI.py").write_text("import ctypes\nctypes.PyDLL(None).sleep(600)\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = doctor(0, "--timeout", "8s", PYTHONPATH=path)
+    done = doctor(0, "--timeout", "20s", PYTHONPATH=path)
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(tmp_path / "mpi4py/MPI.py") in done.stderr

@@ -21,7 +21,7 @@ from pathlib import Path
 from launched import Forked
 
 KILL_WAIT_S = 10.0
-RUN_S = 30.0  # far beyond what a run takes: a hang becomes a failure
+RUN_S = 60.0  # far beyond what a run takes: a hang becomes a failure
 POLL_S = 0.003
 RESTART = 85
 PLACE = re.compile(r"run-(\d+)-version-(\d+)")
