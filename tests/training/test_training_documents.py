@@ -105,8 +105,9 @@ def test_loops_of_first_gradients_train(code: str) -> None:
     assert version > 100
     assert set(COMM.allgather(version)) == {version}
     assert len(set(on_all_ranks(*known["model"].parameters()))) == 1
-    # The sum of the inputs, which is learnt, has the weights 1.
-    assert (known["model"].weight - 1).abs().max() < 0.1
+    # The sum of the inputs, which is learnt, has the weights 1; those of a new model are 0.65 off.
+    # The last gradient may be one of the first model, of a rank that was late.
+    assert (known["model"].weight - 1).abs().max() < 0.3
 
 
 def test_checkpoint(tmp_path: Path) -> None:
