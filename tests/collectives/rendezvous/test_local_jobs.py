@@ -69,7 +69,7 @@ def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None
 
 def test_two_jobs_of_one_name_that_start_at_once_refuse_each_other() -> None:
     """Rank 0 of one meets rank 1 of the other; those that find a number taken tell them."""
-    script = "collectives.rendezvous.local_rank0._HOLD_S = 10\n" + MAKE
+    script = "collectives.rendezvous.local_rank0._HOLD_S = 60\n" + MAKE
     with Forked(2, script, ranks=(0,)) as one, Forked(2, script, ranks=(1,), job=one.job) as other:
         while not all(f"{one.address()}-{rank}" in addresses() for rank in range(2)):
             time.sleep(0.001)
