@@ -88,6 +88,26 @@ pid_t fork_child(void) {
     return 0;
 }
 
+void times_add(times *t, double value) {
+    const int n = atomic_fetch_add(&t->n, 1);
+    if (n < (int)(sizeof t->value / sizeof *t->value))
+        t->value[n] = value;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double times_median(const times *t) {
+    const int most = sizeof t->value / sizeof *t->value,
+              n = atomic_load(&t->n) < most ? atomic_load(&t->n) : most;
+    double sorted[sizeof t->value / sizeof *t->value];
+    memcpy(sorted, t->value, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    return n ? sorted[n / 2] : 0;
+}
+
 int peers_may_read(void) {
     uint64_t cookie = peer_memory_cookie();
     const struct peer_memory me = {(uint32_t)getpid(), cookie, (uint64_t)(uintptr_t)&cookie};

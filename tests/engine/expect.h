@@ -31,6 +31,16 @@ void *shared_memory(size_t bytes);
 double seconds(void); /* CLOCK_MONOTONIC */
 void sleep_ms(double ms);
 
+/* Times, in seconds, of what a test does again and again. Each may hold a time in which its thread
+ * had no core; so the median tells how fast something is. */
+typedef struct times {
+    _Atomic int n;
+    double value[2048];
+} times;
+
+void times_add(times *t, double value); /* by any thread; beyond the last one it does nothing */
+double times_median(const times *t);    /* 0 without any */
+
 /* Whether processes may read the memory of one that is none of their children. */
 int peers_may_read(void);
 

@@ -21,6 +21,9 @@ typedef struct fates {
 
 /* The rank's call returned this; keeps its message. */
 void note(fates *f, int rank, int status);
+/* Waits in the posted call until its error would say `text` of those that are missing: ranks that
+ * are only slow have come then. Returns the status of the call. */
+int wait_until_said(wagma_handle *h, void *x, const char *text);
 /* Expects that status of the rank, and `word` in its message. */
 void expect_fate(const fates *f, int rank, int status, const char *word);
 

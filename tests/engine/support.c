@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "digest.h"
+#include "engine/handle.h"
 #include "place.h"
 #include "protocol/round.h"
 #include "transport_sim.h"
@@ -87,6 +88,7 @@ struct team_news { /* shared with forked ranks */
 
 struct team {
     enum kind kind;
+    double timeout; /* of handles that have been made */
     void (*body)(rank *);
     wagma_segment *segment;
     struct team_news *news;
@@ -105,6 +107,17 @@ wagma_options options_of(int size, int group_size, int quorum, int64_t count) {
     o.grace = 0;
     o.memory = arrays_on_devices;
     return o;
+}
+
+static wagma_options patient_options(const wagma_options *options) {
+    wagma_options o = *options;
+    if (o.timeout >= 0 && o.timeout < PATIENCE_SECONDS)
+        o.timeout = PATIENCE_SECONDS;
+    return o;
+}
+
+void have_patience(wagma_handle *h, double timeout) {
+    h->options.timeout = timeout;
 }
 
 static void note_warning(void *context, const char *message) {
@@ -138,9 +151,11 @@ team *team_start(enum kind kind, const wagma_options *options, void (*body)(rank
     if (!EXPECT(t, "no memory"))
         return NULL;
     t->kind = kind = kind == THREADS && messages_for_threads ? MESSAGES : kind;
+    t->timeout = options->timeout;
+    const wagma_options patient = patient_options(options);
     t->body = body;
     t->news = shared_memory(sizeof *t->news);
-    if (!EXPECT(wagma_segment_create(options, NULL, &t->segment) == WAGMA_OK, "%s",
+    if (!EXPECT(wagma_segment_create(&patient, NULL, &t->segment) == WAGMA_OK, "%s",
                 wagma_last_error())) {
         free(t);
         return NULL;
@@ -252,7 +267,8 @@ wagma_handle *rank_join(rank *me, const void *initial) {
     wagma_handle *h = NULL;
     wagma_transport *over = me->sim ? sim_transport(me->sim, me->rank) : NULL;
     const int status = place_join(me->segment, over, me->rank, initial, &me->hooks, &h);
-    EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error());
+    if (EXPECT(status == WAGMA_OK, "rank %d: %s", me->rank, wagma_last_error()))
+        have_patience(h, me->team->timeout);
     return h;
 }
 
@@ -280,6 +296,7 @@ struct entrance {
     int rank;
     const void *initial;
     const wagma_hooks *hooks;
+    double timeout;
 };
 
 static void *enter(void *argument) { /* waits for the others, so each needs a thread */
@@ -288,7 +305,10 @@ static void *enter(void *argument) { /* waits for the others, so each needs a th
     wagma_handle **h = &c->handle[e->rank];
     wagma_transport *over = c->sim ? sim_transport(c->sim, e->rank) : NULL;
     const int status = place_join(c->segment, over, e->rank, e->initial, e->hooks, h);
-    return EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error()) ? h : NULL;
+    if (!EXPECT(status == WAGMA_OK, "rank %d: %s", e->rank, wagma_last_error()))
+        return NULL;
+    have_patience(*h, e->timeout);
+    return h;
 }
 
 int cast_open(cast *c, const wagma_options *options, const void *const *initial,
@@ -297,13 +317,14 @@ int cast_open(cast *c, const wagma_options *options, const void *const *initial,
     pthread_t thread[RANKS_MAX];
     int made = 1;
     *c = (cast){.size = options->size};
-    if (!EXPECT(wagma_segment_create(options, NULL, &c->segment) == WAGMA_OK, "%s",
+    const wagma_options patient = patient_options(options);
+    if (!EXPECT(wagma_segment_create(&patient, NULL, &c->segment) == WAGMA_OK, "%s",
                 wagma_last_error()))
         return 0;
     watch(c->segment);
     c->sim = messages_for_threads ? make_sim(options) : NULL;
     for (int r = 0; r < c->size; r++) {
-        entrance[r] = (struct entrance){c, r, initial ? initial[r] : NULL, hooks};
+        entrance[r] = (struct entrance){c, r, initial ? initial[r] : NULL, hooks, options->timeout};
         pthread_create(&thread[r], NULL, enter, &entrance[r]);
     }
     for (int r = 0; r < c->size; r++) {

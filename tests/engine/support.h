@@ -15,7 +15,7 @@
 #include "slowdown.h"
 #include "include/wagma.h"
 
-enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60 };
+enum { RANKS_MAX = 24, WATCHDOG_SECONDS = 60, PATIENCE_SECONDS = 20 };
 
 /* ---- teams: ranks that run by themselves ----------------------------------------------------- */
 
@@ -68,8 +68,12 @@ int team_warnings(team *t, int r, const char *text);
 const char *team_warning(team *t, int r);
 
 /* A handle with `initial`, which is where the rank's arrays are (place.h); or NULL and a failed
- * EXPECT. */
+ * EXPECT. The team's `timeout`, if there is one, begins with the handle: its creation has
+ * PATIENCE_SECONDS, since ranks may come late on a busy machine. The same holds for casts. */
 wagma_handle *rank_join(rank *me, const void *initial);
+/* From now on the waits of the rank's handle end after so many seconds: PATIENCE_SECONDS while all
+ * ranks that it needs are to come, and less when they have come and one is missing on purpose. */
+void have_patience(wagma_handle *h, double timeout);
 /* Add data to a digest; the result is not 0. */
 uint64_t digest_of(uint64_t digest, const void *data, size_t bytes);
 uint32_t random_below(rank *me, uint32_t n);

@@ -56,16 +56,18 @@ static void play_held(void (*act)(stage *s)) {
     CHECK(played == 3, "played %d times", played);
 }
 
+static times slices; /* of rank 1, the longest of a play */
+
 static void be_away(stage *s) {
     sleep_ms(100);
     EXPECT(wagma_finish(s->cast.handle[1], s->x[1], NULL) == WAGMA_OK, "%s", wagma_last_error());
-    EXPECT(device_of(s->cast.handle[1])->avoiding.slice_ns < 50000000, "a slice took %d us",
-           (int)(device_of(s->cast.handle[1])->avoiding.slice_ns / 1000));
+    times_add(&slices, (double)device_of(s->cast.handle[1])->avoiding.slice_ns * 1e-9);
 }
 
 /* The time that the caller is away is no time of a slice. */
 static void test_caller_is_away(void) {
     play_held(be_away);
+    CHECK(times_median(&slices) < 0.05, "slices took %g s", times_median(&slices));
 }
 
 static void await_slice(stage *s) {
@@ -239,9 +241,20 @@ static void test_close_ends(void) {
     }
 }
 
-static void *release_later(void *place_) {
+typedef struct late_x {
+    const place *place;
+    wagma_segment *segment;
+    uint64_t released;
+} late_x;
+
+/* Lets x come when the rank has waited for it for some time. */
+static void *release_later(void *argument) {
+    late_x *l = argument;
+    while (!atomic_load(&segment_presence_of(l->segment, 0)->asleep))
+        sleep_ms(0.2);
     sleep_ms(20);
-    machine_release(((place *)place_)->device);
+    l->released = clock_now();
+    machine_release(l->place->device);
     return NULL;
 }
 
@@ -254,19 +267,22 @@ static void test_computes_x(void) {
     options.grace = -1;
     CHECK(stage_open(&s, &options, 1), "%s", wagma_last_error());
     wagma_handle *h = s.cast.handle[0];
+    double since = 0; /* s, after x was there */
     for (int64_t t = 0; t < 8; t++) {
         pthread_t thread;
+        late_x late = {p, s.cast.segment, 0};
         machine_hold(p->device, p->stream[0]);
-        pthread_create(&thread, NULL, release_later, p);
+        pthread_create(&thread, NULL, release_later, &late);
         put(0, s.x[0], t);
         EXPECT(wagma_allreduce(h, s.x[0], 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+        const uint64_t returned = clock_now();
         pthread_join(thread, NULL);
+        since += (double)(returned - late.released) * 1e-9;
     }
     wagma_get_stats(h, &stats);
-    /* A call that loses its core as it begins waits later for x, and so for less. */
-    const double computes = grace_quantile(&avoiding_of(h)->grace.computes, 0.5);
+    const double computes = grace_quantile(&avoiding_of(h)->grace.computes, 0.01);
     EXPECT(computes >= 19e6, "computes %.0f us", computes / 1e3);
-    EXPECT(stats.waited < 0.02, "waited %g s", stats.waited);
+    EXPECT(stats.waited <= since, "waited %g s, %g since x was there", stats.waited, since);
     stage_close(&s);
     CHECK(expectations_failed() == 0, "see above");
 }

@@ -20,7 +20,7 @@ typedef struct plan {
     int leaver, killed; /* ends before version ENDS; -1: nobody */
     int64_t sleeps, ends, versions;
     _Atomic int64_t called[RANKS_MAX]; /* the next version */
-    _Atomic int failed, ready, made;
+    _Atomic int failed, made;
     int64_t late, newest;
 } plan;
 
@@ -188,9 +188,6 @@ static void run_and_grow(rank *me) {
     void *x = place_new(where, BYTES);
     wagma_outcome o;
     place_put(where, x, host, BYTES);
-    atomic_fetch_add(&p->ready, 1);
-    while (atomic_load(&p->ready) < me->size) /* a GPU may take longer than TIMEOUT to begin */
-        sleep_ms(0.2);
     wagma_handle *h = rank_join(me, x);
     if (h && (p->leaver < 0 || p->leaver == me->rank))
         make_more(me, h);

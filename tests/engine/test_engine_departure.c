@@ -169,7 +169,7 @@ static void check_dispute(enum kind kind, int size, int group, int64_t first, in
     dispute *d = shared_memory(sizeof *d);
     wagma_options o = options_of(size, group, 1, 3);
     o.window = 4;
-    o.timeout = 5;
+    o.timeout = PATIENCE_SECONDS;
     o.sync_period = periodic;
     for (int r = 0; r < size; r++)
         d->at[r] = r == 0 ? first : others;

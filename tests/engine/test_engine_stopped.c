@@ -222,11 +222,36 @@ static void test_stopped_anywhere(void) {
 
 typedef struct sleeper {
     _Atomic int ended;
-    double naps[SIZE]; /* ms before version 1 */
+    int comes_last[SIZE]; /* before version 1 it waits for the others */
+    double timeout;       /* of the others, when they have come to version 2; negative: none */
     int status[SIZE];
     double took[SIZE]; /* s, the longest call */
     char message[SIZE][512];
 } sleeper;
+
+/* Waits until the others have failed, or have been warned about version 2 twice. */
+static void sleep_until_noticed(rank *me) {
+    sleeper *p = me->shared;
+    int others = 0;
+    for (int r = 0; r < SIZE; r++)
+        others += !p->comes_last[r];
+    while (p->timeout >= 0 && atomic_load(&p->ended) < others)
+        sleep_ms(1);
+    for (int r = 0; p->timeout < 0 && r < SIZE; r++)
+        while (!p->comes_last[r] && team_warnings(me->team, r, "version 2 ") < 2)
+            sleep_ms(1);
+}
+
+/* Posts, waits until the others that are not late have come, too, and then loses its patience. */
+static int wait_with_timeout(rank *me, wagma_handle *h, double *x, wagma_outcome *o) {
+    sleeper *p = me->shared;
+    const int status = wagma_post(h, x, 1, 0);
+    for (int r = 0; r < SIZE; r++)
+        while (!p->comes_last[r] && published(me->segment, r) < 2)
+            sleep_ms(0.2);
+    have_patience(h, p->timeout);
+    return status == WAGMA_INPROGRESS ? wagma_finish(h, x, o) : status;
+}
 
 static void run_with_sleeper(rank *me) {
     sleeper *p = me->shared;
@@ -235,10 +260,12 @@ static void run_with_sleeper(rank *me) {
     wagma_handle *h = rank_join(me, NULL);
     for (int64_t t = 0; h && t < 6; t++) { /* 2 and 5 are sync versions */
         contribute(WAGMA_F64, x, me->rank, t, 3);
-        if (t == 1)
-            sleep_ms(p->naps[me->rank]);
+        if (t == 1 && p->comes_last[me->rank])
+            sleep_until_noticed(me);
         const double began = seconds();
-        const int status = wagma_allreduce(h, x, 1, &o);
+        const int status = t == 2 && p->timeout >= 0 && !p->comes_last[me->rank]
+                               ? wait_with_timeout(me, h, x, &o)
+                               : wagma_allreduce(h, x, 1, &o);
         const double took = seconds() - began;
         if (took > p->took[me->rank])
             p->took[me->rank] = took;
@@ -261,7 +288,8 @@ static void test_warnings_repeat(void) {
     wagma_options o = options_of(SIZE, SIZE, 1, 3);
     o.sync_period = 3;
     o.stall_warning = 0.1;
-    p->naps[3] = 450;
+    p->timeout = -1;
+    p->comes_last[3] = 1;
     team *t = team_start(THREADS, &o, run_with_sleeper, p);
     for (int r = 0; r < 3; r++)
         expect_warning(t, r, "version 2 ", "phase sync",
@@ -283,8 +311,9 @@ static void test_timeout(void) {
     sleeper *p = shared_memory(sizeof *p);
     wagma_options o = options_of(SIZE, SIZE, 1, 3);
     o.sync_period = 3;
-    o.timeout = 0.2;
-    p->naps[1] = p->naps[3] = 1500;
+    o.timeout = PATIENCE_SECONDS;
+    p->timeout = 0.2;
+    p->comes_last[1] = p->comes_last[3] = 1;
     team_join(team_start(processes_if_seen(), &o, run_with_sleeper, p));
     for (int r = 0; r < SIZE; r += 2) {
         EXPECT(p->status[r] == WAGMA_ESTALL && p->took[r] >= 0.2, "rank %d: %d after %g s", r,

@@ -2,6 +2,7 @@
  * their transport, in the middle of a wait. Everybody gets an error that says so, and nobody hangs.
  */
 #include "check.h"
+#include "engine/handle.h"
 #include "fates.h"
 #include "transport_sim.h"
 
@@ -15,7 +16,10 @@ static void close_without_one(rank *me) {
     fates *f = me->shared;
     double x[3] = {0};
     wagma_handle *h = rank_join(me, NULL);
+    const double timeout = h->options.timeout;
+    have_patience(h, PATIENCE_SECONDS);
     EXPECT(wagma_allreduce(h, x, 1, NULL) == WAGMA_OK, "%s", wagma_last_error());
+    have_patience(h, timeout);
     if (me->rank < me->size - 1) {
         atomic_fetch_add(&f->ready, 1);
         note(f, me->rank, wagma_close(h));
@@ -161,7 +165,7 @@ static int ask(void *context) {
 static void be_interrupted(rank *me) {
     fates *f = me->shared;
     double x[3] = {0};
-    _Atomic int asked = 0;
+    _Atomic int asked = -WATCHDOG_SECONDS * 1000; /* not while the handle is made */
     if (me->rank == 0)
         me->hooks = (wagma_hooks){.context = &asked, .interrupted = ask};
     wagma_handle *h = rank_join(me, NULL);

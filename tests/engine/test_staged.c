@@ -127,6 +127,8 @@ static void await_x(wait *w, wagma_handle *h, void *x) {
     struct ending ending = {h};
     if (w->ends == FAILS)
         pthread_create(&thread, NULL, end_soon, &ending);
+    if (w->ends == TIMES_OUT)
+        have_patience(h, 1);
     const int status = wagma_allreduce(h, x, 1, NULL);
     EXPECT(status == expected[w->ends], "rank 0: status %d: %s", status, wagma_last_error());
     if (w->ends == FAILS)
@@ -170,7 +172,7 @@ static void test_waits(void) {
         const char *how = over(k % 2 || k == 6);
         wagma_options o = options_of(3, 3, 1, COUNT);
         wait w = {.ends = k < 2 || k == 6 ? SERVES : k < 4 ? TIMES_OUT : FAILS};
-        o.timeout = w.ends == TIMES_OUT ? 1 : 20;
+        o.timeout = PATIENCE_SECONDS;
         o.progress = k == 6 ? WAGMA_PROGRESS_MAIN : WAGMA_PROGRESS_SLEEP;
         places_begin(3, (uint64_t)k, BYTES);
         team_join(team_start(THREADS, &o, wait_for_x, &w));

@@ -8,10 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COUNT = 1000, PRIVATE = 100003, STOPPED_MS = 1500 };
+enum { COUNT = 1000, PRIVATE = 100003, STOPPED_MS = 4500 };
 
-/* How long a rank is late in running time, and what the other one takes for a stall, in seconds. */
-static const double LATE = 0.3, PATIENCE = 0.9;
+/* How long a rank is late in running time, and what the other one takes for a stall, in seconds. In
+ * between it may be without a core for some seconds. */
+static const double LATE = 0.3, PATIENCE = 4;
 
 static const struct what {
     const char *name;
