@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -105,7 +106,18 @@ double times_median(const times *t) {
     double sorted[sizeof t->value / sizeof *t->value];
     memcpy(sorted, t->value, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, compare);
-    return n ? sorted[n / 2] : 0;
+    return n ? sorted[(n - 1) / 2] : INFINITY;
+}
+
+int times_are_soon(times *t, double limit, const char *what) {
+    enum { MOST = 20 }; /* s; a thread may be without a core for some seconds */
+    const double median = times_median(t);
+    int soon = EXPECT(median < limit, "%s: %d times, the median is %g s", what,
+                      atomic_load(&t->n), median);
+    for (int i = 0; soon && i < atomic_load(&t->n); i++)
+        soon = EXPECT(t->value[i] < MOST, "%s: one took %g s", what, t->value[i]);
+    *t = (times){0};
+    return soon;
 }
 
 int peers_may_read(void) {

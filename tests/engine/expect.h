@@ -39,7 +39,10 @@ typedef struct times {
 } times;
 
 void times_add(times *t, double value); /* by any thread; beyond the last one it does nothing */
-double times_median(const times *t);    /* 0 without any */
+double times_median(const times *t);    /* the lower one of two; INFINITY without any */
+/* Expects that there are times, their median is below the limit, and none is 20 s or more. Empties
+ * them for the next test. */
+int times_are_soon(times *t, double limit, const char *what);
 
 /* Whether processes may read the memory of one that is none of their children. */
 int peers_may_read(void);

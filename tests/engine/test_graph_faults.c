@@ -101,8 +101,7 @@ static void test_lost_rank(void) {
             if (SEES_PROCESSES)
                 check_lost(PROCESSES, size, neighbors, DIES_KNOWN);
         }
-    CHECK(times_median(&noticing) < 2, "half of the ranks noticed after %g s and more",
-          times_median(&noticing));
+    CHECK(times_are_soon(&noticing, 2, "noticing a rank that is lost"), "see above");
 }
 
 /* ---- a neighbour that does not come ---------------------------------------------------------- */

@@ -199,7 +199,7 @@ static int write_after_giving_up(wagma_handle *h, int rank, void *context) {
     for (int64_t i = 0; i < g->options.count; i++)
         x[i] = rank;
     atomic_fetch_add(&g->joined, 1);
-    while (atomic_load(&g->joined) < 3)
+    while (atomic_load(&g->joined) < 3 && seconds() - began < PATIENCE)
         usleep(200);
     while (rank == 2 && !atomic_load(&g->overwritten) && seconds() - began < PATIENCE)
         usleep(1000);

@@ -161,7 +161,7 @@ static void check_time(int quorum, int64_t count, int sync) {
         CHECK(wagma_test(c.handle[0], x, &o) == WAGMA_INPROGRESS, "alone");
     }
     /* One that lost its core before its first pause has waited for less than it took. */
-    for (int i = 0; i < 100 && c.handle[0]->call.waited < 180000000; i++)
+    for (int i = 0; i < 3 && c.handle[0]->call.waited < 180000000; i++)
         CHECK(wagma_wait(c.handle[0], x, 0.06, &o) == WAGMA_INPROGRESS, "%s", wagma_last_error());
     CHECK(holds(x, 1, count), "x was touched");
     CHECK(wagma_start(c.handle[1], filled(&c, 1, 100, count, 0), 1, sync, &o) >= 0, "%s",

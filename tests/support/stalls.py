@@ -14,8 +14,8 @@ from wagma.collectives.rendezvous.patience import Patience
 def soon(comm: MPI.Intracomm) -> float:
     """Seconds after which a wait for a rank that does not come ends.
 
-    Creation has no longer than that for the ranks that do come: where the cores are busy, one of
-    them comes a second after another.
+    Without `patient_creation` the ranks that do come have no longer than that to meet: where the
+    cores are busy, one of them comes a second after another.
     """
     return 2.5 + 0.1 * comm.size
 
@@ -36,7 +36,8 @@ def overdue(request: Request, seconds: float) -> str:
 def patient_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ranks wait for each other as long as it takes while they make a collective.
 
-    The timeout is then that of its calls alone: no machine is too busy for its creation.
+    The timeout is then that of its calls alone: no machine is too busy for its creation. An
+    optimizer's later meetings and a parameter server's calls have none, either.
     """
     of = Patience.of
 

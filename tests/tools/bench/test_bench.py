@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -293,8 +293,11 @@ def test_a_second_ctrl_c_ends_a_rank_inside_a_call() -> None:
         os.kill(rank, signal.SIGINT)
         time.sleep(1)  # sooner it would be the first one's echo
         assert process.poll() is None
-        while Path(f"/proc/{rank}").exists():  # a busy rank takes the first two for one
-            os.kill(rank, signal.SIGINT)
+        until = time.monotonic() + 30
+        while Path(f"/proc/{rank}").exists():  # a rank that lost its core may see two as one
+            assert time.monotonic() < until
+            with suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGINT)
             time.sleep(1)
         _, errors = process.communicate(timeout=LIVENESS_S)
     assert process.returncode == 130, errors

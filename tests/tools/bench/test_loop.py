@@ -169,7 +169,10 @@ def test_ctrl_c(where: str) -> None:
 
     size = 1 if where == "loop" else 2  # a rank that never comes
     with ranks.ForkedRanks({"size": size, "count": COUNT}, body) as forked:
+        until = time.monotonic() + ranks.LIVENESS_S
         while not (any(words[:]) if where == "meeting" else times[0]):  # until it is in the loop
+            if time.monotonic() > until:
+                forked.result(0)  # raises what has kept it
             time.sleep(0.001)
         forked.signal(0, signal.SIGINT)
         with pytest.raises(AssertionError, match=r"KeyboardInterrupt(.|\n)*_loop\.run"):

@@ -185,8 +185,10 @@ def test_max_jobs(monkeypatch):
 def test_a_step_is_never_silent(tmp_path, monkeypatch):
     """It says what the command said last, again and again: the command waits for that."""
     seen = tmp_path / "seen"
-    wait = f"while not os.path.exists({str(seen)!r}): time.sleep(0.01)"
-    program = f"import os, time\nprint('Collecting torch', flush=True)\n{wait}"
+    wait = f"while not os.path.exists({str(seen)!r}) and time.time() < until: time.sleep(0.01)"
+    program = (
+        f"import os, time\nuntil = time.time() + 60\nprint('Collecting torch', flush=True)\n{wait}"
+    )
     said = []
 
     def say(text):
@@ -199,6 +201,7 @@ def test_a_step_is_never_silent(tmp_path, monkeypatch):
     first, *_, last = said
     assert (first, last.split(":")[0]) == ("Install ...", "Install")
     assert "done in" in last
+    assert seen.exists(), said
 
 
 def test_a_step_that_fails_shows_all_that_was_said(capsys):

@@ -74,7 +74,7 @@ def test_ranks_that_do_not_compute_every_version(comm: MPI.Intracomm, name: str)
     assert trained is not None
     assert trained.snapshot_versions == list(range(1, STEPS + 1))
     computed = [record["micro_batches"] for record in trained.records]
-    assert sum(computed) > 0  # of a rank that is always late none may be
+    assert sum(computed) >= STEPS  # a rank that is always late may have none
     if name.startswith("k-"):
         assert computed[-1] == 0, "it serves"
     for record in trained.records:

@@ -138,8 +138,9 @@ def train(
     Returns:
         The version at which it has asked; on the others that of their end.
     """
-    asked = -1
+    asked, until = -1, time.monotonic() + 60
     while not opt.stopping and opt.version < limit:
+        assert time.monotonic() < until, "nobody stops"
         if asker == RANK and asked < 0 and opt.version >= when:
             opt.request_stop()
             asked = opt.version
