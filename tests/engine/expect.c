@@ -112,8 +112,8 @@ double times_median(const times *t) {
 int times_are_soon(times *t, double limit, const char *what) {
     enum { MOST = 20 }; /* s; a thread may be without a core for some seconds */
     const double median = times_median(t);
-    int soon = EXPECT(median < limit, "%s: %d times, the median is %g s", what,
-                      atomic_load(&t->n), median);
+    int soon = EXPECT(median < limit, "%s: %d times, the median is %g s", what, atomic_load(&t->n),
+                      median);
     for (int i = 0; soon && i < atomic_load(&t->n); i++)
         soon = EXPECT(t->value[i] < MOST, "%s: one took %g s", what, t->value[i]);
     *t = (times){0};
